@@ -1,0 +1,1 @@
+//! Operators: activities, health, metrics.

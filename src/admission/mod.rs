@@ -1,0 +1,1 @@
+//! Who may pass: limits and identity. Pure decisions, time is an argument.

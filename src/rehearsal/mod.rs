@@ -1,0 +1,1 @@
+//! A sale rehearsed: many users, one audit.

@@ -1,0 +1,38 @@
+//! What is on sale: activities and their SKUs, as operators made them and gateways read them. Pure data.
+
+use crate::protocol::{ActivityId, SkuId};
+
+/// The greatest number of SKUs in one activity (an ACTIVITY reply has to fit its cap).
+pub const SKUS_PER_ACTIVITY_MAX: usize = 1000;
+
+/// One flash sale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Its number.
+    pub id: ActivityId,
+    /// For operators; not sent to clients.
+    pub name: String,
+    /// Whether its entry is open (the operator's `open` and `close`); closed → ENDED inside and after the window.
+    pub entry_open: bool,
+    /// Unix milliseconds of the sale clock.
+    pub opens_at_ms: u64,
+    /// Unix milliseconds, after `opens_at_ms`; from then on ENDED.
+    pub closes_at_ms: u64,
+    /// Greatest quantity of the one order a user may hold, at least 1.
+    pub per_user_limit: u16,
+    /// 1 to [`SKUS_PER_ACTIVITY_MAX`], by ascending id.
+    pub skus: Vec<Sku>,
+}
+
+/// One article of an activity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sku {
+    /// Its number within the activity.
+    pub id: SkuId,
+    /// For operators.
+    pub name: String,
+    /// Price in minor units of the shop's currency.
+    pub price_minor: u64,
+    /// Units loaded so far, additions and removals included (the `total` of the conservation formula).
+    pub stock_total: u32,
+}
