@@ -95,7 +95,7 @@ impl OrderState {
     }
 }
 
-/// What a client is told of an order: the 32-byte ORDER body of BUY, RESULT and RESULT_PUSH.
+/// What a client is told of an order: the 32-byte ORDER body of BUY, RESULT and `RESULT_PUSH`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Its number.

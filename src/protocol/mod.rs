@@ -2,8 +2,17 @@
 //!
 //! protocol.md is the specification and `tests/vectors` the arbiter; this module follows them.
 
+mod cursor;
+pub mod frame;
 mod ids;
+mod opcode;
+mod reply;
+mod request;
 mod status;
 
+pub use frame::{Frame, FrameError, Head, decode, encode, put_tlv, tlv};
 pub use ids::{ActivityId, Order, OrderNumber, OrderState, SkuId, SkuKey, UserId};
+pub use opcode::Opcode;
+pub use reply::{ActivityInfo, ActivityState, ConnectionKind, Reply, SkuInfo, StockBand, activity_flags};
+pub use request::{ClientVersion, DEVICE_BYTES_MAX, Request};
 pub use status::{Status, StatusClass};
