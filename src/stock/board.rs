@@ -47,9 +47,15 @@ impl Board {
     pub fn left(&self, slot: &Slot, now_ms: u64) -> Left {
         match slot.left.load(Ordering::Acquire) {
             UNKNOWN => Left::Unknown,
-            _ if now_ms > self.fresh_until_ms.load(Ordering::Acquire) => Left::Unknown,
+            _ if !self.is_fresh(now_ms) => Left::Unknown,
             left => Left::Exactly(left),
         }
+    }
+
+    /// Whether all 16 feeds were read to their end a short time ago: what is not known then does not exist.
+    pub fn is_fresh(&self, now_ms: u64) -> bool {
+        let until_ms = self.fresh_until_ms.load(Ordering::Acquire);
+        until_ms != 0 && now_ms <= until_ms
     }
 
     /// Until when the view is fresh.
