@@ -140,6 +140,7 @@ impl Session {
             Request::Buy { activity, sku, quantity } => match self.speaker(frame) {
                 Err(status) => self.refuse(frame, status, out),
                 Ok(_) if quantity == 0 => self.refuse(frame, Status::BadQuantity, out),
+                Ok(_) if self.is_expired(now) => self.refuse(frame, Status::TokenExpired, out),
                 Ok(speaker) => {
                     let ask = Ask {
                         peer: &self.peer,
@@ -157,6 +158,7 @@ impl Session {
             },
             Request::Result { activity } => match self.speaker(frame) {
                 Err(status) => self.refuse(frame, status, out),
+                Ok(_) if self.is_expired(now) => self.refuse(frame, Status::TokenExpired, out),
                 Ok(speaker) => {
                     let (status, hint_ms, reply) = self.core.funnel.result(now, activity, speaker.user);
                     self.reply(frame, status, hint_ms, &reply, out);
@@ -164,6 +166,7 @@ impl Session {
             },
             Request::Activity { activity } => match self.speaker(frame) {
                 Err(status) => self.refuse(frame, status, out),
+                Ok(_) if self.is_expired(now) => self.refuse(frame, Status::TokenExpired, out),
                 Ok(speaker) => {
                     let (status, hint_ms, reply) = self.core.funnel.activity(now, activity, speaker.user);
                     self.reply(frame, status, hint_ms, &reply, out);
@@ -175,17 +178,8 @@ impl Session {
     }
 
     fn on_buy(&self, now: Now, frame: &Frame<'_>, ask: &Ask<'_>, out: &mut BytesMut) {
-        let expired = self.expires_at_ms().is_some_and(|at_ms| now.sale_ms >= at_ms);
-        let refused = if expired {
-            Some((Status::TokenExpired, 0))
-        } else if self.peer.in_flight() >= u32::from(self.in_flight_max()) {
-            Some((Status::TooManyInFlight, super::funnel::busy_hint_ms()))
-        } else {
-            None
-        };
-        if let Some((status, hint_ms)) = refused {
-            self.core.counters.rung(Rung::Connection);
-            self.reply(frame, status, hint_ms, &Reply::Empty, out);
+        if self.peer.in_flight() >= u32::from(self.in_flight_max()) {
+            self.refuse(frame, Status::TooManyInFlight, out);
             return;
         }
         match self.core.funnel.buy(now, ask) {
@@ -233,10 +227,10 @@ impl Session {
         Flow::Go
     }
 
-    const fn expires_at_ms(&self) -> Option<u64> {
+    const fn is_expired(&self, now: Now) -> bool {
         match self.stage {
-            Stage::App { expires_at_ms, .. } | Stage::Service { expires_at_ms } => Some(expires_at_ms),
-            Stage::New | Stage::Greeted => None,
+            Stage::App { expires_at_ms, .. } | Stage::Service { expires_at_ms } => now.sale_ms >= expires_at_ms,
+            Stage::New | Stage::Greeted => true,
         }
     }
 
@@ -283,9 +277,16 @@ impl Session {
     /// A reply without a body.
     fn refuse(&self, frame: &Frame<'_>, status: Status, out: &mut BytesMut) {
         if frame.opcode == Opcode::Buy as u8 {
-            self.core.counters.rung(if status == Status::GoingAway { Rung::Connection } else { Rung::Frame });
+            let on_connection = matches!(
+                status,
+                Status::GoingAway | Status::TokenExpired | Status::TooManyInFlight
+            );
+            self.core.counters.rung(if on_connection { Rung::Connection } else { Rung::Frame });
         }
-        let hint_ms = if status == Status::GoingAway { super::funnel::busy_hint_ms() } else { 0 };
+        let hint_ms = match status {
+            Status::GoingAway | Status::TooManyInFlight => super::funnel::busy_hint_ms(),
+            _ => 0,
+        };
         self.reply(frame, status, hint_ms, &Reply::Empty, out);
     }
 
