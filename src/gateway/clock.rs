@@ -8,23 +8,23 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// One reading of both clocks.
 #[derive(Clone, Copy, Debug)]
-pub struct Now {
+pub(super) struct Now {
     /// Monotonic nanoseconds since the gateway's start.
-    pub mono_ns: u64,
+    pub(super) mono_ns: u64,
     /// Unix milliseconds of the sale clock.
-    pub sale_ms: u64,
+    pub(super) sale_ms: u64,
 }
 
 impl Now {
     /// Monotonic milliseconds since the gateway's start.
-    pub const fn mono_ms(self) -> u64 {
+    pub(super) const fn mono_ms(self) -> u64 {
         self.mono_ns / 1_000_000
     }
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Clock {
+pub(super) struct Clock {
     started: Instant,
     sale_ms: AtomicU64,
 }
@@ -37,7 +37,7 @@ impl Default for Clock {
 
 impl Clock {
     /// Reads both.
-    pub fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         let mono_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);

@@ -92,7 +92,7 @@ pub struct Counters {
     statuses: Vec<AtomicU64>,
     /// Connections accepted.
     pub accepted: AtomicU64,
-    /// RESULT_PUSHes handed to a connection.
+    /// `RESULT_PUSH` frames handed to a connection.
     pub pushes: AtomicU64,
     /// Calls to the store that got no reply in time and were repeated.
     pub calls_repeated: AtomicU64,

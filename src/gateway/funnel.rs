@@ -10,14 +10,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::clock::Now;
-use super::counters::{Counters, Rung};
+use super::counters::Rung;
 use super::door::{Admitted, Door, Ticket};
 use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::peer::Peer;
 use crate::admission::limits::{LimitedBy, Limits};
 use crate::protocol::{
-    ActivityId, ActivityInfo, ActivityState, Order, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status, StockBand,
-    UserId, activity_flags,
+    ActivityId, ActivityInfo, ActivityState, Order, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status,
+    StockBand, UserId, activity_flags,
 };
 use crate::stock::calls::Mark;
 use crate::stock::{Board, Buyers, Left, Purchase, Standing};
@@ -61,7 +61,6 @@ pub(super) struct Funnel {
     pub(super) board: Arc<Board>,
     pub(super) on_sale: ArcSwap<OnSale>,
     pub(super) door: Door,
-    pub(super) counters: Arc<Counters>,
 }
 
 impl Funnel {

@@ -10,42 +10,42 @@ use crate::store::catalog::Activity;
 
 /// One SKU on sale.
 #[derive(Clone, Debug)]
-pub struct SkuOnSale {
+pub(super) struct SkuOnSale {
     /// Its number.
-    pub id: SkuId,
+    pub(super) id: SkuId,
     /// Price in minor units.
-    pub price_minor: u64,
+    pub(super) price_minor: u64,
     /// Units loaded so far.
-    pub stock_total: u32,
+    pub(super) stock_total: u32,
     /// What is known of the rest.
-    pub slot: Arc<Slot>,
+    pub(super) slot: Arc<Slot>,
 }
 
 /// One activity on sale.
 #[derive(Clone, Debug)]
-pub struct Sale {
+pub(super) struct Sale {
     /// Its number.
-    pub id: ActivityId,
+    pub(super) id: ActivityId,
     /// The operator's switch.
-    pub entry_open: bool,
+    pub(super) entry_open: bool,
     /// Unix milliseconds of the sale clock.
-    pub opens_at_ms: u64,
+    pub(super) opens_at_ms: u64,
     /// Unix milliseconds of the sale clock.
-    pub closes_at_ms: u64,
+    pub(super) closes_at_ms: u64,
     /// Greatest quantity of a user's one order.
-    pub per_user_limit: u16,
+    pub(super) per_user_limit: u16,
     /// By ascending id.
-    pub skus: Vec<SkuOnSale>,
+    pub(super) skus: Vec<SkuOnSale>,
 }
 
 impl Sale {
     /// The SKU of this number.
-    pub fn sku(&self, id: SkuId) -> Option<&SkuOnSale> {
+    pub(super) fn sku(&self, id: SkuId) -> Option<&SkuOnSale> {
         self.skus.binary_search_by_key(&id, |sku| sku.id).ok().and_then(|index| self.skus.get(index))
     }
 
     /// Where it stands by the sale clock.
-    pub const fn state(&self, sale_ms: u64) -> ActivityState {
+    pub(super) const fn state(&self, sale_ms: u64) -> ActivityState {
         if !self.entry_open || sale_ms >= self.closes_at_ms {
             ActivityState::Ended
         } else if sale_ms < self.opens_at_ms {
@@ -58,32 +58,22 @@ impl Sale {
 
 /// All activities.
 #[derive(Clone, Debug, Default)]
-pub struct OnSale {
+pub(super) struct OnSale {
     /// By ascending id.
     sales: Vec<Sale>,
 }
 
 impl OnSale {
     /// Ties activities to their slots on the board.
-    pub fn new(activities: Vec<Activity>, board: &Board) -> Self {
+    pub(super) fn new(activities: Vec<Activity>, board: &Board) -> Self {
         let mut sales: Vec<Sale> = activities.into_iter().map(|activity| tie(activity, board)).collect();
         sales.sort_by_key(|sale| sale.id);
         Self { sales }
     }
 
     /// The activity of this number.
-    pub fn sale(&self, id: ActivityId) -> Option<&Sale> {
+    pub(super) fn sale(&self, id: ActivityId) -> Option<&Sale> {
         self.sales.binary_search_by_key(&id, |sale| sale.id).ok().and_then(|index| self.sales.get(index))
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.sales.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.sales.is_empty()
     }
 }
 

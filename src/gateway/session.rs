@@ -76,7 +76,7 @@ impl Session {
     /// Handles one complete frame, in the order of precedence that protocol.md gives.
     pub(super) fn on_frame(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) -> Flow {
         if frame.has_unknown_flag() {
-            self.refuse(frame, Status::BadFlags, out);
+            self.error(frame.request_id, Status::BadFlags, "unknown must-understand flag", out);
             return Flow::Go;
         }
         let opcode = Opcode::from_wire(frame.opcode);
@@ -91,24 +91,32 @@ impl Session {
             self.error(frame.request_id, Status::UnknownOpcode, "unknown opcode", out);
             return Flow::Go;
         };
+        if matches!(opcode, Opcode::Error | Opcode::ResultPush) {
+            self.error(frame.request_id, Status::Unexpected, "only a gateway sends this opcode", out);
+            return Flow::Go;
+        }
         if let Some(status) = self.out_of_place(opcode) {
             self.refuse(frame, status, out);
-            return Flow::Go;
+            return if opcode == Opcode::Auth { Flow::Close(Ending::BadToken) } else { Flow::Go };
         }
         match Request::parse(opcode, frame.body) {
             Err(status) => self.refuse(frame, status, out),
             Ok(Request::Auth { token }) => return self.on_auth(now, frame, token, out),
-            Ok(request) => self.on_request(now, frame, request, out),
+            Ok(Request::Hello { .. }) => self.on_hello(now, frame, out),
+            Ok(Request::Ping { client_time }) => {
+                let pong = Reply::Pong { server_time_ms: now.sale_ms, client_time };
+                self.reply(frame, Status::Ok, 0, &pong, out);
+            }
+            Ok(request) => self.on_user_request(now, frame, request, out),
         }
         Flow::Go
     }
 
     /// The status that tells of a message out of its place, or of one that comes too late.
-    fn out_of_place(&self, opcode: Opcode) -> Option<Status> {
+    const fn out_of_place(&self, opcode: Opcode) -> Option<Status> {
         match (opcode, self.stage) {
             (Opcode::Hello, Stage::New) => None,
-            (Opcode::Hello, _) | (Opcode::Error | Opcode::ResultPush, _) => Some(Status::Unexpected),
-            (Opcode::Auth | Opcode::Ping, Stage::New) => Some(Status::Unexpected),
+            (Opcode::Hello, _) | (Opcode::Auth | Opcode::Ping, Stage::New) => Some(Status::Unexpected),
             (Opcode::Auth | Opcode::Ping, _) => None,
             (_, Stage::New | Stage::Greeted) => Some(Status::NotAuthenticated),
             _ if self.going_away => Some(Status::GoingAway),
@@ -116,64 +124,61 @@ impl Session {
         }
     }
 
-    fn on_request(&mut self, now: Now, frame: &Frame<'_>, request: Request<'_>, out: &mut BytesMut) {
-        match request {
-            Request::Hello { .. } => {
-                self.stage = Stage::Greeted;
-                let settings = &self.core.settings;
-                let hello = Reply::Hello {
-                    server_time_ms: now.sale_ms,
-                    connection_id: self.peer.id,
-                    keepalive_ms: u32::try_from(settings.keepalive.as_millis()).unwrap_or(u32::MAX),
-                    frame_bytes_max: u32::try_from(settings.frame_bytes_max).unwrap_or(u32::MAX),
-                    in_flight_max: settings.in_flight_max,
+    fn on_hello(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) {
+        self.stage = Stage::Greeted;
+        let settings = &self.core.settings;
+        let hello = Reply::Hello {
+            server_time_ms: now.sale_ms,
+            connection_id: self.peer.id,
+            keepalive_ms: u32::try_from(settings.keepalive.as_millis()).unwrap_or(u32::MAX),
+            frame_bytes_max: u32::try_from(settings.frame_bytes_max).unwrap_or(u32::MAX),
+            in_flight_max: settings.in_flight_max,
+        };
+        self.reply(frame, Status::Ok, 0, &hello, out);
+    }
+
+    /// Requests that are about a user.
+    fn on_user_request(&self, now: Now, frame: &Frame<'_>, request: Request<'_>, out: &mut BytesMut) {
+        let speaker = match self.speaker(frame) {
+            Err(status) => return self.refuse(frame, status, out),
+            Ok(speaker) => speaker,
+        };
+        if matches!(request, Request::Buy { quantity: 0, .. }) {
+            return self.refuse(frame, Status::BadQuantity, out);
+        }
+        if self.is_expired(now) {
+            return self.refuse(frame, Status::TokenExpired, out);
+        }
+        let (status, hint_ms, reply) = match request {
+            Request::Buy { activity, sku, quantity } => {
+                let ask = Ask {
+                    peer: &self.peer,
+                    request_id: frame.request_id,
+                    user: speaker.user,
+                    ip: speaker.ip,
+                    names_user: matches!(self.stage, Stage::Service { .. }),
+                    activity,
+                    sku,
+                    quantity,
+                    patience_ms: frame.hint_ms,
                 };
-                self.reply(frame, Status::Ok, 0, &hello, out);
+                return self.on_buy(now, frame, &ask, out);
             }
-            Request::Ping { client_time } => {
-                let pong = Reply::Pong { server_time_ms: now.sale_ms, client_time };
-                self.reply(frame, Status::Ok, 0, &pong, out);
-            }
-            Request::Challenge { .. } | Request::Answer { .. } | Request::Token { .. } => {
-                self.refuse(frame, Status::NotRequired, out);
-            }
-            Request::Buy { activity, sku, quantity } => match self.speaker(frame) {
-                Err(status) => self.refuse(frame, status, out),
-                Ok(_) if quantity == 0 => self.refuse(frame, Status::BadQuantity, out),
-                Ok(_) if self.is_expired(now) => self.refuse(frame, Status::TokenExpired, out),
-                Ok(speaker) => {
-                    let ask = Ask {
-                        peer: &self.peer,
-                        request_id: frame.request_id,
-                        user: speaker.user,
-                        ip: speaker.ip,
-                        names_user: matches!(self.stage, Stage::Service { .. }),
-                        activity,
-                        sku,
-                        quantity,
-                        patience_ms: frame.hint_ms,
-                    };
-                    self.on_buy(now, frame, &ask, out);
-                }
-            },
-            Request::Result { activity } => match self.speaker(frame) {
-                Err(status) => self.refuse(frame, status, out),
-                Ok(_) if self.is_expired(now) => self.refuse(frame, Status::TokenExpired, out),
-                Ok(speaker) => {
-                    let (status, hint_ms, reply) = self.core.funnel.result(now, activity, speaker.user);
-                    self.reply(frame, status, hint_ms, &reply, out);
-                }
-            },
-            Request::Activity { activity } => match self.speaker(frame) {
-                Err(status) => self.refuse(frame, status, out),
-                Ok(_) if self.is_expired(now) => self.refuse(frame, Status::TokenExpired, out),
-                Ok(speaker) => {
-                    let (status, hint_ms, reply) = self.core.funnel.activity(now, activity, speaker.user);
-                    self.reply(frame, status, hint_ms, &reply, out);
-                }
-            },
-            // Handled by the caller.
-            Request::Auth { .. } | Request::Goaway => {}
+            Request::Result { activity } => self.core.funnel.result(now, activity, speaker.user),
+            Request::Activity { activity } => self.core.funnel.activity(now, activity, speaker.user),
+            // Challenges and purchase tokens: no activity asks for one.
+            _ => (Status::NotRequired, 0, Reply::Empty),
+        };
+        if status == Status::Ok && matches!(request, Request::Result { .. }) {
+            self.subscribe_named(speaker.user);
+        }
+        self.reply(frame, status, hint_ms, &reply, out);
+    }
+
+    /// A service connection hears of the later life of an order that it has asked about.
+    fn subscribe_named(&self, user: UserId) {
+        if matches!(self.stage, Stage::Service { .. }) {
+            self.core.subscribers.subscribe(user, &self.peer, true);
         }
     }
 
@@ -186,9 +191,8 @@ impl Session {
             Ok(()) => self.core.counters.rung(Rung::Passed),
             Err(refusal) => {
                 self.core.counters.rung(refusal.rung);
-                // A service connection hears of the later life of an order that it learns of.
-                if refusal.status == Status::Already && ask.names_user {
-                    self.core.subscribers.subscribe(ask.user, &self.peer, true);
+                if refusal.status == Status::Already {
+                    self.subscribe_named(ask.user);
                 }
                 self.reply(frame, refusal.status, refusal.hint_ms, &refusal.reply, out);
             }
@@ -200,7 +204,7 @@ impl Session {
             Ok(identity) => identity,
             Err(error) => {
                 tracing::debug!(connection = self.peer.id, %error, "token refused");
-                self.refuse(frame, super::token_status(&error), out);
+                self.refuse(frame, super::token_status(error), out);
                 return Flow::Close(Ending::BadToken);
             }
         };
@@ -216,7 +220,7 @@ impl Session {
         };
         if !fits {
             self.refuse(frame, Status::Unexpected, out);
-            return Flow::Go;
+            return Flow::Close(Ending::BadToken);
         }
         if let (Stage::Greeted, Some(user)) = (self.stage, user) {
             self.core.subscribers.subscribe(user, &self.peer, false);
@@ -229,7 +233,9 @@ impl Session {
 
     const fn is_expired(&self, now: Now) -> bool {
         match self.stage {
-            Stage::App { expires_at_ms, .. } | Stage::Service { expires_at_ms } => now.sale_ms >= expires_at_ms,
+            Stage::App { expires_at_ms, .. } | Stage::Service { expires_at_ms } => {
+                now.sale_ms >= expires_at_ms
+            }
             Stage::New | Stage::Greeted => true,
         }
     }
@@ -241,25 +247,23 @@ impl Session {
         }
     }
 
-    /// Whom a request is about: the connection's user, or the one that a service connection names in TLVs.
+    /// Whom a request is about: the connection's user, or the one that a service connection names in TLVs. TLVs
+    /// have to be well-formed on either, but an app connection's are not believed.
     fn speaker(&self, frame: &Frame<'_>) -> Result<Speaker, Status> {
-        if let Stage::App { user, .. } = self.stage {
-            return Ok(Speaker { user, ip: Some(self.peer.addr) });
-        }
-        let user: [u8; 8] = frame
-            .tlv(tlv::USER)
-            .ok_or(Status::UserRequired)?
-            .try_into()
-            .map_err(|_| Status::BadBody)?;
-        let user = UserId::new(u64::from_be_bytes(user)).ok_or(Status::UserRequired)?;
-        let ip = frame.tlv(tlv::CLIENT_ADDR).map(client_addr).transpose()?;
+        let named_user = frame.tlv(tlv::USER).map(<[u8; 8]>::try_from).transpose();
+        let named_user = named_user.map_err(|_| Status::BadBody)?;
+        let named_ip = frame.tlv(tlv::CLIENT_ADDR).map(client_addr).transpose()?;
         let device_fits = |device: &[u8]| {
             (1..=DEVICE_BYTES_MAX).contains(&device.len()) && std::str::from_utf8(device).is_ok()
         };
         if frame.tlv(tlv::DEVICE).is_some_and(|device| !device_fits(device)) {
             return Err(Status::BadBody);
         }
-        Ok(Speaker { user, ip })
+        if let Stage::App { user, .. } = self.stage {
+            return Ok(Speaker { user, ip: Some(self.peer.addr) });
+        }
+        let user = named_user.map(u64::from_be_bytes).and_then(UserId::new).ok_or(Status::UserRequired)?;
+        Ok(Speaker { user, ip: named_ip })
     }
 
     fn reply(&self, frame: &Frame<'_>, status: Status, hint_ms: u32, reply: &Reply, out: &mut BytesMut) {
@@ -277,10 +281,8 @@ impl Session {
     /// A reply without a body.
     fn refuse(&self, frame: &Frame<'_>, status: Status, out: &mut BytesMut) {
         if frame.opcode == Opcode::Buy as u8 {
-            let on_connection = matches!(
-                status,
-                Status::GoingAway | Status::TokenExpired | Status::TooManyInFlight
-            );
+            let on_connection =
+                matches!(status, Status::GoingAway | Status::TokenExpired | Status::TooManyInFlight);
             self.core.counters.rung(if on_connection { Rung::Connection } else { Rung::Frame });
         }
         let hint_ms = match status {
