@@ -1,1 +1,10 @@
-//! Who may pass: limits and identity. Pure decisions, time is an argument.
+//! Who may pass: limits and identity. Pure decisions: time is an argument, nothing here reads a clock or a socket.
+//!
+//! Runs wherever it is called, on the gateway's worker threads. Never awaits, never holds a lock across a call.
+//! Nothing here fails on what a client sends: it is refused, and by what is told.
+
+mod cidr;
+pub mod identity;
+pub mod limits;
+
+pub use cidr::{Cidr, CidrError};

@@ -1,0 +1,69 @@
+//! Making tokens: for development, tests and load. In production the shop's login service does it.
+
+use std::time::Duration;
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use serde::Serialize;
+
+use super::{IdentityKind, KeyError, MintSettings, keys};
+
+/// Makes tokens that a [`super::Verifier`] with the matching settings accepts.
+#[derive(Debug)]
+pub struct Minter {
+    header: Header,
+    key: EncodingKey,
+    audience: String,
+    issuer: Option<String>,
+}
+
+/// A token could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("the token could not be signed: {0}")]
+pub struct MintError(String);
+
+#[derive(Serialize)]
+struct Claims<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub: Option<String>,
+    aud: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iss: Option<&'a str>,
+    iat: u64,
+    exp: u64,
+    scope: &'static str,
+}
+
+impl Minter {
+    /// Reads and checks the key.
+    pub fn new(settings: &MintSettings) -> Result<Self, KeyError> {
+        let (algorithm, key): (Algorithm, EncodingKey) = keys::mint_key(&settings.key)?;
+        Ok(Self {
+            header: Header::new(algorithm),
+            key,
+            audience: settings.audience.clone(),
+            issuer: settings.issuer.clone(),
+        })
+    }
+
+    /// A token good from `now_unix_s` for `valid_for` (whole seconds).
+    pub fn mint(
+        &self,
+        kind: IdentityKind,
+        now_unix_s: u64,
+        valid_for: Duration,
+    ) -> Result<String, MintError> {
+        let (sub, scope) = match kind {
+            IdentityKind::App(user) => (Some(user.to_string()), "app"),
+            IdentityKind::Service => (None, "service"),
+        };
+        let claims = Claims {
+            sub,
+            aud: &self.audience,
+            iss: self.issuer.as_deref(),
+            iat: now_unix_s,
+            exp: now_unix_s.saturating_add(valid_for.as_secs()),
+            scope,
+        };
+        encode(&self.header, &claims, &self.key).map_err(|error| MintError(error.to_string()))
+    }
+}

@@ -1,0 +1,463 @@
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    missing_docs,
+    reason = "tests"
+)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Barrier;
+use std::thread;
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+
+const NOW: u64 = 1_753_000_000;
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+const OTHER_SECRET: &str = "fedcba9876543210fedcba9876543210";
+const PRIVATE_PEM: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIMZV7vsSZ/r8hkupcvhhHdrU9s16obEVIMyffWOZZ60A\n-----END PRIVATE KEY-----\n";
+const PUBLIC_PEM: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAH72IFAqg7w7ySQHYJO1bZ/dcDRSSdHFp8EGg3xGJ84E=\n-----END PUBLIC KEY-----\n";
+const OTHER_PRIVATE_PEM: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEILGOByu/tbZFRzaWPZ3361ZA9odwxOfk+ZmBONYGQZEK\n-----END PRIVATE KEY-----\n";
+
+struct Fixture {
+    dir: TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        for (name, content) in [
+            ("secret", SECRET),
+            ("private", PRIVATE_PEM),
+            ("public", PUBLIC_PEM),
+            ("other", OTHER_PRIVATE_PEM),
+        ] {
+            fs::write(dir.path().join(name), content).unwrap();
+        }
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn settings(&self, key: VerifyKey) -> IdentitySettings {
+        let _ = self;
+        IdentitySettings { key, audience: "rushgate".to_owned(), issuer: None, leeway: Duration::ZERO }
+    }
+
+    fn hs256(&self) -> Verifier {
+        Verifier::new(&self.settings(VerifyKey::SecretFile(self.path("secret")))).unwrap()
+    }
+
+    fn eddsa(&self) -> Verifier {
+        Verifier::new(&self.settings(VerifyKey::PublicKeyFile(self.path("public")))).unwrap()
+    }
+
+    fn minter(&self, key: MintKey) -> Minter {
+        let _ = self;
+        Minter::new(&MintSettings { key, audience: "rushgate".to_owned(), issuer: None }).unwrap()
+    }
+}
+
+fn good_claims() -> Value {
+    json!({"sub": "42", "aud": "rushgate", "exp": NOW + 60})
+}
+
+/// The good claims with some changed; `null` removes one.
+fn with(changes: &Value) -> Value {
+    let mut claims = good_claims();
+    for (name, value) in changes.as_object().unwrap() {
+        claims.as_object_mut().unwrap().insert(name.clone(), value.clone());
+    }
+    claims
+}
+
+fn signed(algorithm: Algorithm, secret: &[u8], claims: &Value) -> Vec<u8> {
+    let key = EncodingKey::from_secret(secret).unwrap();
+    encode(&Header::new(algorithm), claims, &key).unwrap().into_bytes()
+}
+
+fn hs256(claims: &Value) -> Vec<u8> {
+    signed(Algorithm::HS256, SECRET.as_bytes(), claims)
+}
+
+fn user(id: u64) -> UserId {
+    UserId::new(id).unwrap()
+}
+
+fn app(id: u64) -> IdentityKind {
+    IdentityKind::App(user(id))
+}
+
+/// base64url of a JSON text, by way of the crate that reads it.
+fn encoded(json_text: &str) -> String {
+    let value: Value = serde_json::from_str(json_text).unwrap();
+    let token = String::from_utf8(hs256(&value)).unwrap();
+    token.split('.').nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn what_is_minted_is_accepted_by_both_algorithms() {
+    let fixture = Fixture::new();
+    for (verifier, key) in [
+        (fixture.hs256(), MintKey::SecretFile(fixture.path("secret"))),
+        (fixture.eddsa(), MintKey::PrivateKeyFile(fixture.path("private"))),
+    ] {
+        let minter = fixture.minter(key);
+        for kind in [app(1), app(UserId::MAX), IdentityKind::Service] {
+            let token = minter.mint(kind, NOW, Duration::from_secs(60)).unwrap();
+            let identity = Identity { kind, expires_at_ms: (NOW + 60) * 1000 };
+            assert_eq!(verifier.verify(token.as_bytes(), NOW), Ok(identity));
+            assert_eq!(verifier.verify(token.as_bytes(), NOW + 59), Ok(identity));
+            assert_eq!(verifier.verify(token.as_bytes(), NOW + 60), Err(IdentityError::Expired));
+            assert!(token.len() < 400, "fits a frame before AUTH");
+        }
+    }
+}
+
+#[test]
+fn claims_are_checked_one_by_one() {
+    use IdentityError as E;
+    let verifier = Fixture::new().hs256();
+    for (changes, expected) in [
+        (json!({}), Ok(app(42))),
+        (json!({"scope": "app"}), Ok(app(42))),
+        (json!({"scope": "service"}), Ok(IdentityKind::Service)),
+        (json!({"scope": "service", "sub": null}), Ok(IdentityKind::Service)),
+        (json!({"scope": "service", "sub": "someone"}), Ok(IdentityKind::Service)),
+        (json!({"scope": "Service"}), Err(E::BadScope)),
+        (json!({"scope": "app service"}), Err(E::BadScope)),
+        (json!({"scope": ""}), Err(E::BadScope)),
+        (json!({"scope": 1}), Err(E::BadScope)),
+        (json!({"scope": ["app"]}), Err(E::BadScope)),
+        (json!({"sub": null}), Err(E::BadSubject)),
+        (json!({"sub": 42}), Err(E::BadSubject)),
+        (json!({"sub": ""}), Err(E::BadSubject)),
+        (json!({"sub": "0"}), Err(E::BadSubject)),
+        (json!({"sub": "-1"}), Err(E::BadSubject)),
+        (json!({"sub": "+1"}), Err(E::BadSubject)),
+        (json!({"sub": "042"}), Err(E::BadSubject)),
+        (json!({"sub": " 42"}), Err(E::BadSubject)),
+        (json!({"sub": "4.2"}), Err(E::BadSubject)),
+        (json!({"sub": "0x2a"}), Err(E::BadSubject)),
+        (json!({"sub": "٤٢"}), Err(E::BadSubject)),
+        (json!({"sub": "9223372036854775807"}), Ok(app(UserId::MAX))),
+        (json!({"sub": "9223372036854775808"}), Err(E::BadSubject)),
+        (json!({"sub": "18446744073709551617"}), Err(E::BadSubject)),
+        (json!({"aud": null}), Err(E::WrongAudience)),
+        (json!({"aud": "rushgate2"}), Err(E::WrongAudience)),
+        (json!({"aud": []}), Err(E::WrongAudience)),
+        (json!({"aud": ["shop", "rushgate"]}), Ok(app(42))),
+        (json!({"aud": ["shop", 7]}), Err(E::WrongAudience)),
+        (json!({"aud": {"rushgate": 1}}), Err(E::WrongAudience)),
+        (json!({"exp": null}), Err(E::Malformed)),
+        (json!({"exp": "tomorrow"}), Err(E::Malformed)),
+        (json!({"exp": -5}), Err(E::Malformed)),
+        (json!({"exp": 1e300}), Err(E::Malformed)),
+        (json!({"exp": u64::MAX}), Ok(app(42))),
+        (json!({"exp": NOW}), Err(E::Expired)),
+        (json!({"exp": 0}), Err(E::Expired)),
+        (json!({"exp": NOW + 1}), Ok(app(42))),
+        (json!({"nbf": NOW}), Ok(app(42))),
+        (json!({"nbf": NOW + 1}), Err(E::NotYetValid)),
+        (json!({"nbf": "now"}), Err(E::Malformed)),
+        (json!({"exp": NOW, "sub": "0"}), Err(E::BadSubject)),
+        (json!({"iss": "anybody", "jti": "x", "name": {"a": [1]}}), Ok(app(42))),
+    ] {
+        let outcome = verifier.verify(&hs256(&with(&changes)), NOW).map(|identity| identity.kind);
+        assert_eq!(outcome, expected, "{changes}");
+    }
+}
+
+#[test]
+fn a_date_with_a_fraction_is_understood() {
+    let verifier = Fixture::new().hs256();
+    let token = hs256(&with(&json!({"exp": 1_753_000_060.5})));
+    assert_eq!(verifier.verify(&token, NOW).unwrap().expires_at_ms, 1_753_000_060_500);
+    assert!(verifier.verify(&token, NOW + 60).is_ok());
+    assert_eq!(verifier.verify(&token, NOW + 61), Err(IdentityError::Expired));
+}
+
+#[test]
+fn leeway_moves_both_ends_and_is_told() {
+    let fixture = Fixture::new();
+    let mut settings = fixture.settings(VerifyKey::SecretFile(fixture.path("secret")));
+    settings.leeway = Duration::from_secs(5);
+    let verifier = Verifier::new(&settings).unwrap();
+    let token = hs256(&with(&json!({"exp": NOW + 10, "nbf": NOW})));
+    assert_eq!(verifier.verify(&token, NOW - 6), Err(IdentityError::NotYetValid));
+    assert!(verifier.verify(&token, NOW - 5).is_ok());
+    assert_eq!(verifier.verify(&token, NOW + 14).unwrap().expires_at_ms, (NOW + 15) * 1000);
+    assert_eq!(verifier.verify(&token, NOW + 15), Err(IdentityError::Expired));
+}
+
+#[test]
+fn an_issuer_is_demanded_only_where_configured() {
+    let fixture = Fixture::new();
+    let mut settings = fixture.settings(VerifyKey::SecretFile(fixture.path("secret")));
+    settings.issuer = Some("shop".to_owned());
+    let verifier = Verifier::new(&settings).unwrap();
+    let verify = |changes| verifier.verify(&hs256(&with(&changes)), NOW).map(|_| ());
+    assert_eq!(verify(json!({"iss": "shop"})), Ok(()));
+    assert_eq!(verify(json!({"iss": "shop2"})), Err(IdentityError::WrongIssuer));
+    assert_eq!(verify(json!({"iss": ["shop"]})), Err(IdentityError::WrongIssuer));
+    assert_eq!(verify(json!({})), Err(IdentityError::WrongIssuer));
+    let minter = Minter::new(&MintSettings {
+        key: MintKey::SecretFile(fixture.path("secret")),
+        audience: "rushgate".to_owned(),
+        issuer: settings.issuer.clone(),
+    })
+    .unwrap();
+    let token = minter.mint(app(1), NOW, Duration::from_secs(1)).unwrap();
+    assert!(verifier.verify(token.as_bytes(), NOW).is_ok());
+}
+
+#[test]
+fn a_forged_signature_is_refused() {
+    let fixture = Fixture::new();
+    let verifier = fixture.hs256();
+    let forged = signed(Algorithm::HS256, OTHER_SECRET.as_bytes(), &good_claims());
+    assert_eq!(verifier.verify(&forged, NOW), Err(IdentityError::BadSignature));
+    // Another content under a good signature.
+    let good = String::from_utf8(hs256(&good_claims())).unwrap();
+    let parts: Vec<_> = good.split('.').collect();
+    let other = encoded(&with(&json!({"sub": "43"})).to_string());
+    let swapped = format!("{}.{other}.{}", parts[0], parts[2]);
+    assert_eq!(verifier.verify(swapped.as_bytes(), NOW), Err(IdentityError::BadSignature));
+    // An expired one with a wrong signature is not told that it expired.
+    let old = signed(Algorithm::HS256, OTHER_SECRET.as_bytes(), &with(&json!({"exp": 1})));
+    assert_eq!(verifier.verify(&old, NOW), Err(IdentityError::BadSignature));
+
+    let other_key = fixture.minter(MintKey::PrivateKeyFile(fixture.path("other")));
+    let forged = other_key.mint(app(42), NOW, Duration::from_secs(60)).unwrap();
+    assert_eq!(fixture.eddsa().verify(forged.as_bytes(), NOW), Err(IdentityError::BadSignature));
+}
+
+#[test]
+fn no_token_chooses_its_algorithm() {
+    use IdentityError::WrongAlgorithm;
+    let fixture = Fixture::new();
+    let (with_secret, with_key) = (fixture.hs256(), fixture.eddsa());
+    let claims = encoded(&good_claims().to_string());
+    for alg in ["none", "None", "NONE", "HS257", ""] {
+        let header = encoded(&json!({"alg": alg, "typ": "JWT"}).to_string());
+        for signature in ["", "AAAA"] {
+            let token = format!("{header}.{claims}.{signature}");
+            assert_eq!(with_secret.verify(token.as_bytes(), NOW), Err(WrongAlgorithm), "{token}");
+            assert_eq!(with_key.verify(token.as_bytes(), NOW), Err(WrongAlgorithm), "{token}");
+        }
+    }
+    // The public key, which everybody may know, as an HS256 secret.
+    for secret in [PUBLIC_PEM.as_bytes(), PUBLIC_PEM.trim().as_bytes()] {
+        let confused = signed(Algorithm::HS256, secret, &good_claims());
+        assert_eq!(with_key.verify(&confused, NOW), Err(WrongAlgorithm));
+    }
+    // Our own secret, but a stronger relative of the algorithm: still not the one configured.
+    for algorithm in [Algorithm::HS384, Algorithm::HS512] {
+        let relative = signed(algorithm, SECRET.as_bytes(), &good_claims());
+        assert_eq!(with_secret.verify(&relative, NOW), Err(WrongAlgorithm));
+    }
+    let eddsa = fixture
+        .minter(MintKey::PrivateKeyFile(fixture.path("private")))
+        .mint(app(1), NOW, Duration::from_secs(60))
+        .unwrap();
+    assert_eq!(with_secret.verify(eddsa.as_bytes(), NOW), Err(WrongAlgorithm));
+}
+
+#[test]
+fn what_is_no_token_is_malformed() {
+    let verifier = Fixture::new().hs256();
+    let good = String::from_utf8(hs256(&good_claims())).unwrap();
+    let crit = encoded(r#"{"alg": "HS256", "crit": ["x"], "x": 1}"#);
+    let mut garbage: Vec<Vec<u8>> = vec![
+        Vec::new(),
+        b"...".to_vec(),
+        b"..".to_vec(),
+        b"a.b".to_vec(),
+        vec![0xFF; 300],
+        vec![b'.'; 4096],
+        format!("{good}.").into_bytes(),
+        format!("{good}.x").into_bytes(),
+        format!(" {good}").into_bytes(),
+        format!("{good}\n").into_bytes(),
+        format!("Bearer {good}").into_bytes(),
+        format!("{crit}.{}", good.split_once('.').unwrap().1).into_bytes(),
+    ];
+    // Too long by one, though signed by us.
+    let mut name = String::new();
+    while hs256(&with(&json!({"name": name}))).len() <= TOKEN_BYTES_MAX {
+        name.push('x');
+    }
+    garbage.push(hs256(&with(&json!({"name": name}))));
+    name.pop();
+    assert!(verifier.verify(&hs256(&with(&json!({"name": name}))), NOW).is_ok());
+    garbage.push(vec![b'a'; 10_000_000]);
+    for token in garbage {
+        let outcome = verifier.verify(&token, NOW);
+        assert_eq!(
+            outcome,
+            Err(IdentityError::Malformed),
+            "{}",
+            String::from_utf8_lossy(&token[..token.len().min(99)])
+        );
+    }
+    // Claims that are no object.
+    for claims in [json!(7), json!([]), json!("x"), json!(null)] {
+        assert_eq!(verifier.verify(&hs256(&claims), NOW), Err(IdentityError::Malformed), "{claims}");
+    }
+}
+
+#[test]
+fn a_claim_named_twice_is_malformed() {
+    struct Twice;
+    impl serde::Serialize for Twice {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            use serde::ser::SerializeMap;
+            let mut map = serializer.serialize_map(None)?;
+            for sub in ["42", "43"] {
+                map.serialize_entry("sub", sub)?;
+            }
+            map.serialize_entry("aud", "rushgate")?;
+            map.serialize_entry("exp", &(NOW + 60))?;
+            map.end()
+        }
+    }
+    let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
+    let token = encode(&Header::new(Algorithm::HS256), &Twice, &key).unwrap();
+    assert_eq!(Fixture::new().hs256().verify(token.as_bytes(), NOW), Err(IdentityError::Malformed));
+}
+
+#[test]
+fn a_token_cut_or_changed_anywhere_is_refused() {
+    let fixture = Fixture::new();
+    for (verifier, key) in [
+        (fixture.hs256(), MintKey::SecretFile(fixture.path("secret"))),
+        (fixture.eddsa(), MintKey::PrivateKeyFile(fixture.path("private"))),
+    ] {
+        let token = fixture.minter(key).mint(app(42), NOW, Duration::from_secs(60)).unwrap().into_bytes();
+        for at in 0..token.len() {
+            assert!(verifier.verify(&token[..at], NOW).is_err(), "cut at {at}");
+            let mut changed = token.clone();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            assert!(verifier.verify(&changed, NOW).is_err(), "changed at {at}");
+        }
+    }
+}
+
+#[test]
+fn wrong_key_files_are_refused_with_the_reason() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("short"), "x".repeat(31) + "\n").unwrap();
+    fs::write(fixture.path("long"), "x".repeat(20_000)).unwrap();
+    fs::write(fixture.path("empty"), "").unwrap();
+    let truncated = PUBLIC_PEM.replace("MCowBQYDK2VwAyEA", "MCowBQYDK2VwAyEB");
+    fs::write(fixture.path("truncated"), &truncated[..truncated.len() - 40]).unwrap();
+    // A well-formed Ed25519 key of 8 bytes.
+    fs::write(
+        fixture.path("tiny"),
+        "-----BEGIN PUBLIC KEY-----\nMBIwBQYDK2VwAwkAAQIDBAUGBwg=\n-----END PUBLIC KEY-----\n",
+    )
+    .unwrap();
+    let secret = |name| VerifyKey::SecretFile(fixture.path(name));
+    let public = |name| VerifyKey::PublicKeyFile(fixture.path(name));
+    for (key, says) in [
+        (secret("missing"), "missing: No such file"),
+        (secret(""), "directory"),
+        (secret("short"), "has 31 bytes; HS256 needs at least 32"),
+        (secret("empty"), "has 0 bytes"),
+        (secret("long"), "longer than 16384 bytes"),
+        (secret("public"), "holds a PEM key"),
+        (secret("private"), "holds a PEM key"),
+        (public("secret"), "not an Ed25519 public key"),
+        (public("private"), "not an Ed25519 public key"),
+        (public("truncated"), "not an Ed25519 public key"),
+        (public("tiny"), "not an Ed25519 public key"),
+        (public("empty"), "not an Ed25519 public key"),
+    ] {
+        let error = Verifier::new(&fixture.settings(key.clone())).unwrap_err().to_string();
+        assert!(error.contains(says), "{key:?}: {error}");
+    }
+    for name in ["public", "secret", "empty"] {
+        let key = MintKey::PrivateKeyFile(fixture.path(name));
+        let settings = MintSettings { key, audience: String::new(), issuer: None };
+        let error = Minter::new(&settings).unwrap_err().to_string();
+        assert!(error.contains("not an Ed25519 private key"), "{error}");
+    }
+}
+
+#[test]
+fn a_line_end_after_the_secret_does_not_count() {
+    let fixture = Fixture::new();
+    for (name, line_end) in [("unix", "\n"), ("dos", "\r\n")] {
+        fs::write(fixture.path(name), format!("{SECRET}{line_end}")).unwrap();
+        let verifier = Verifier::new(&fixture.settings(VerifyKey::SecretFile(fixture.path(name)))).unwrap();
+        assert!(verifier.verify(&hs256(&good_claims()), NOW).is_ok());
+    }
+}
+
+#[test]
+fn nothing_prints_a_key() {
+    let fixture = Fixture::new();
+    let minter = fixture.minter(MintKey::SecretFile(fixture.path("secret")));
+    let bytes = format!("{:?}", SECRET.as_bytes());
+    for text in [format!("{:?}", fixture.hs256()), format!("{minter:?}")] {
+        assert!(!text.contains(SECRET) && !text.contains(&bytes), "{text}");
+    }
+}
+
+#[test]
+fn the_development_secret_is_made_once_for_its_owner_only() {
+    let fixture = Fixture::new();
+    let data_dir = fixture.path("new/data");
+    let secret = dev_secret(&data_dir).unwrap();
+    assert_eq!(secret.len(), 64);
+    assert!(secret.iter().all(u8::is_ascii_hexdigit));
+    assert_eq!(dev_secret(&data_dir).unwrap(), secret);
+    let mode = fs::metadata(data_dir.join(DEV_SECRET_FILE)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(fs::read_dir(&data_dir).unwrap().count(), 1, "nothing is left behind");
+    assert_ne!(dev_secret(&fixture.path("other-data")).unwrap(), secret);
+
+    let verifier = Verifier::new(&fixture.settings(VerifyKey::DevSecret(data_dir.clone()))).unwrap();
+    let token =
+        fixture.minter(MintKey::DevSecret(data_dir)).mint(app(7), NOW, Duration::from_secs(9)).unwrap();
+    assert_eq!(verifier.verify(token.as_bytes(), NOW).unwrap().kind, app(7));
+}
+
+#[test]
+fn racing_for_the_development_secret_all_get_the_same() {
+    let fixture = Fixture::new();
+    for round in 0..20 {
+        let data_dir = fixture.path(&format!("data{round}"));
+        let start = Barrier::new(8);
+        let secrets: Vec<Vec<u8>> = thread::scope(|scope| {
+            let racers: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        start.wait();
+                        dev_secret(&data_dir).unwrap()
+                    })
+                })
+                .collect();
+            racers.into_iter().map(|racer| racer.join().unwrap()).collect()
+        });
+        assert!(secrets.iter().all(|secret| *secret == secrets[0]));
+        assert_eq!(fs::read_dir(&data_dir).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_folder_that_takes_no_secret_is_told() {
+    let fixture = Fixture::new();
+    let error = dev_secret(&fixture.path("secret")).unwrap_err().to_string();
+    assert!(error.contains("auth.secret"), "{error}");
+}
