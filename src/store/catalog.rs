@@ -5,6 +5,9 @@ use crate::protocol::{ActivityId, SkuId};
 /// The greatest number of SKUs in one activity (an ACTIVITY reply has to fit its cap).
 pub const SKUS_PER_ACTIVITY_MAX: usize = 1000;
 
+/// The greatest stock of one SKU, additions included; every counter of it then fits 32 bits.
+pub const STOCK_MAX: u32 = 1_000_000_000;
+
 /// One flash sale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {

@@ -1,1 +1,29 @@
-//! The SQL stores.
+//! The SQL stores. Now: the embedded one on SQLite, for one serving process, without any other service.
+//!
+//! The same answers as the stock protocol asks of a store of many processes: a group of calls is one
+//! transaction on the 16 rows per SKU, an order row is the buyer's mark, settled at once; the feed is in
+//! process; the generation rises at every start.
+//!
+//! Tasks: one writer task per open store ([`writer`]) owns the only connection that writes; readers (snapshots,
+//! catalogue) use a small pool. This is the only place that imports `sqlx`. On failure a call is answered
+//! "unavailable" and nothing of it happened, or, when the failure came after the commit had reached the disk,
+//! its stored reply says so when it is repeated.
+
+mod batch;
+mod error;
+mod feed;
+mod loads;
+mod lock;
+mod open;
+mod operator;
+mod read;
+mod registration;
+mod reply_codec;
+mod rows;
+mod sqlite_store;
+mod writer;
+
+pub use error::OpenError;
+pub use open::{IfMissing, OpenOptions, Synchronous};
+pub use operator::{LoadStatus, NewLoad, OperatorConnection, Refused, SkuFigures};
+pub use sqlite_store::SqliteStore;

@@ -1,0 +1,212 @@
+//! Loads: additions and removals of stock, written by operators and applied exactly once.
+//!
+//! A load is a row first (pending) and becomes stock in the one transaction that marks it done. Run by the
+//! writer task of the serving process, or by an operator's command that holds the folder's lock; never by both.
+
+use std::collections::BTreeSet;
+
+use sqlx::{Connection, SqliteConnection};
+
+use super::batch::{Batch, StockRow};
+use super::error::Failure;
+use super::rows::{self, Wanted};
+use crate::protocol::{SkuKey, UserId};
+use crate::stock::calls::{Change, Event, SHARDS, ShardId};
+
+/// Loads in one transaction, and so SKUs in one event, at most.
+const LOADS_MAX: u32 = 64;
+
+/// How a load changes stock; the numbers are SQL's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Add = 1,
+    Take = 2,
+}
+
+struct Load {
+    ordinal: i64,
+    sku: SkuKey,
+    kind: Kind,
+    amount: u32,
+}
+
+/// What one transaction applied.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    pub(super) applied: u64,
+    pub(super) events: Vec<(ShardId, Event)>,
+}
+
+/// Applies the oldest pending loads in one transaction; 0 when none is pending.
+pub(super) async fn apply_some(connection: &mut SqliteConnection, now_ms: u64) -> Result<Applied, Failure> {
+    if pending(connection).await?.is_empty() {
+        return Ok(Applied::default());
+    }
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    let loads = pending(&mut transaction).await?;
+    let keys: Vec<_> =
+        loads.iter().flat_map(|load| ShardId::all().map(move |shard| (shard, load.sku))).collect();
+    let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
+    let mut batch = rows::load(&mut transaction, &wanted, now_ms).await?;
+    let mut touched: [BTreeSet<SkuKey>; SHARDS] = Default::default();
+    for load in &loads {
+        let amounts = apply(&mut batch, load, &mut touched)?;
+        record(&mut transaction, load, &amounts, now_ms).await?;
+    }
+    for (shard, skus) in ShardId::all().zip(touched).filter(|(_, skus)| !skus.is_empty()) {
+        batch.append(shard, Change::Loaded, &skus.into_iter().collect::<Vec<_>>());
+    }
+    rows::store(&mut transaction, &mut batch).await?;
+    // An activity is loaded when none of its first loads is pending.
+    sqlx::query(
+        "UPDATE activities SET state = 2 WHERE state = 1 AND NOT EXISTS \
+         (SELECT 1 FROM loads l WHERE l.activity = activities.id AND l.state = 1)",
+    )
+    .execute(&mut *transaction)
+    .await?;
+    sqlx::query("UPDATE installation SET catalog_version = catalog_version + 1")
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(Applied { applied: loads.len() as u64, events: batch.events })
+}
+
+async fn pending(connection: &mut SqliteConnection) -> Result<Vec<Load>, Failure> {
+    let rows: Vec<(i64, u32, u16, u8, u32)> = sqlx::query_as(
+        "SELECT ordinal, activity, sku, kind, amount FROM loads WHERE state = 1 ORDER BY ordinal LIMIT ?",
+    )
+    .bind(LOADS_MAX)
+    .fetch_all(connection)
+    .await?;
+    let load = |(ordinal, activity, sku, kind, amount)| Load {
+        ordinal,
+        sku: rows::sku_key(activity, sku),
+        kind: if kind == Kind::Add as u8 { Kind::Add } else { Kind::Take },
+        amount,
+    };
+    Ok(rows.into_iter().map(load).collect())
+}
+
+/// Changes the stock rows; the units per shard.
+fn apply(
+    batch: &mut Batch,
+    load: &Load,
+    touched: &mut [BTreeSet<SkuKey>; SHARDS],
+) -> Result<[u32; SHARDS], Failure> {
+    let rows = ShardId::all().map(|shard| batch.stock.get(&(shard, load.sku)).copied());
+    let mut before = [None; SHARDS];
+    before.iter_mut().zip(rows).for_each(|(slot, row)| *slot = row);
+    let free = before.map(|row: Option<StockRow>| row.map_or(0, |row| row.free));
+    let amounts = match load.kind {
+        Kind::Add => split(load.amount, first_shard(load.sku)),
+        Kind::Take => take(load.amount, &free),
+    };
+    let shards = ShardId::all().zip(&amounts).zip(before.iter().zip(free)).zip(touched);
+    for (((shard, units), (row, free)), touched) in shards {
+        let after = match load.kind {
+            Kind::Add => free.checked_add(*units),
+            Kind::Take => free.checked_sub(*units),
+        };
+        let after = after.ok_or_else(|| {
+            Failure::Corrupt(format!("load {} would bring {} out of range", load.ordinal, load.sku))
+        })?;
+        // The first addition makes the SKU loaded in all 16 shards, also where no unit falls.
+        if after != free || (row.is_none() && load.kind == Kind::Add) {
+            let pay_within_ms = row.map_or(0, |row| row.pay_within_ms);
+            batch.stock.insert((shard, load.sku), StockRow { free: after, pay_within_ms, changed: true });
+            touched.insert(load.sku);
+        }
+    }
+    Ok(amounts)
+}
+
+async fn record(
+    connection: &mut SqliteConnection,
+    load: &Load,
+    amounts: &[u32; SHARDS],
+    now_ms: u64,
+) -> Result<(), Failure> {
+    let applied: u64 = amounts.iter().map(|units| u64::from(*units)).sum();
+    let amounts = amounts.map(|units| units.to_string()).join(",");
+    sqlx::query("UPDATE loads SET state = 2, applied = ?, amounts = ?, done_at_ms = ? WHERE ordinal = ?")
+        .bind(rows::signed(applied))
+        .bind(format!("[{amounts}]"))
+        .bind(rows::signed(now_ms))
+        .bind(load.ordinal)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Where an SKU's odd units go first: another shard for every SKU, so that small stocks do not meet in one.
+fn first_shard(sku: SkuKey) -> usize {
+    ShardId::of(UserId((u64::from(sku.activity.0) << 16) | u64::from(sku.sku.0))).index()
+}
+
+/// Splits an addition as evenly as possible.
+fn split(amount: u32, first: usize) -> [u32; SHARDS] {
+    let (each, odd) = (amount / 16, amount % 16);
+    let mut amounts = [each; SHARDS];
+    for (units, _) in amounts.iter_mut().zip(0..odd) {
+        *units = units.saturating_add(1);
+    }
+    amounts.rotate_right(first % SHARDS);
+    amounts
+}
+
+/// Takes up to `amount` of what is free, as evenly as the shards allow.
+fn take(amount: u32, free: &[u32; SHARDS]) -> [u32; SHARDS] {
+    let mut order: [usize; SHARDS] = std::array::from_fn(|index| index);
+    order.sort_unstable_by_key(|index| free.get(*index).copied());
+    let mut taken = [0; SHARDS];
+    let mut rest = amount;
+    // Fullest last: what an emptier shard cannot give is shared by those after it.
+    for (index, shards_left) in order.into_iter().zip((1..=16_u32).rev()) {
+        let share = rest.checked_div(shards_left).unwrap_or(0);
+        let units = free.get(index).copied().unwrap_or(0).min(share);
+        if let Some(slot) = taken.get_mut(index) {
+            *slot = units;
+        }
+        rest = rest.saturating_sub(units);
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(
+        clippy::unwrap_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "tests"
+    )]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn an_addition_is_split_evenly_and_whole(amount in 1..=1_000_000_000_u32, first in 0..16_usize) {
+            let amounts = split(amount, first);
+            prop_assert_eq!(amounts.iter().sum::<u32>(), amount);
+            let (least, most) = (amounts.iter().min().unwrap(), amounts.iter().max().unwrap());
+            prop_assert!(most - least <= 1);
+            prop_assert_eq!(amounts[first], *most);
+        }
+
+        #[test]
+        fn a_removal_takes_what_is_asked_or_all_there_is(
+            amount in 1..=200_u32,
+            free in proptest::array::uniform16(0..20_u32),
+        ) {
+            let taken = take(amount, &free);
+            prop_assert_eq!(taken.iter().sum::<u32>(), amount.min(free.iter().sum()));
+            for (taken_here, free_here) in taken.iter().zip(&free) {
+                prop_assert!(taken_here <= free_here);
+                // Whoever gave less than another (by more than the odd unit) gave all it had.
+                prop_assert!(taken.iter().all(|other| other - taken_here.min(other) <= 1 || taken_here == free_here));
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The writer task: the only one that changes the database while a process serves it.
+//!
+//! One tokio task per open store. It collects the calls that arrive while the last commit was on its way to
+//! the disk, executes them in one `BEGIN IMMEDIATE` transaction (group commit), publishes their events and only
+//! then answers. A caller that gives up changes nothing: its call is executed and the reply stored.
+//! When a transaction fails (disk full, database locked), every call in it is answered "unavailable", nothing
+//! is published, and the connection is replaced; the truth is in SQL alone, so there is nothing to undo.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
+use tokio::sync::{mpsc, oneshot};
+
+use super::error::Failure;
+use super::feed::Feeds;
+use super::lock::FolderLock;
+use super::rows::{self, Wanted};
+use super::{loads, registration};
+use crate::stock::calls::{Call, CallBody, Reply};
+use crate::store::{Registration, StoreError};
+
+/// Calls in one transaction at most; bounds what the first one waits for.
+const CALLS_MAX: usize = 64;
+/// A transaction with this many items takes no further call.
+const ITEMS_ENOUGH: usize = 4096;
+
+pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// What the task is asked to do.
+#[derive(Debug)]
+pub(super) enum Job {
+    Call(CallJob),
+    Register(Answer<Registration>),
+    DriveLoads(Answer<u64>),
+    /// Finish what is queued, close the database, release the folder.
+    Close(oneshot::Sender<()>),
+}
+
+#[derive(Debug)]
+pub(super) struct CallJob {
+    pub(super) call: Call,
+    pub(super) answer: Answer<Reply>,
+}
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    options: SqliteConnectOptions,
+    connection: Option<SqliteConnection>,
+    jobs: mpsc::Receiver<Job>,
+    feeds: Arc<Feeds>,
+    /// Held until the connection is closed.
+    lock: FolderLock,
+}
+
+impl Writer {
+    pub(super) fn new(
+        options: SqliteConnectOptions,
+        connection: SqliteConnection,
+        jobs: mpsc::Receiver<Job>,
+        feeds: Arc<Feeds>,
+        lock: FolderLock,
+    ) -> Self {
+        Self { options, connection: Some(connection), jobs, feeds, lock }
+    }
+
+    /// Runs until every sender is gone or [`Job::Close`] came.
+    pub(super) async fn run(mut self) {
+        let mut closing = None;
+        let mut next = None;
+        loop {
+            let job = match next.take() {
+                Some(job) => job,
+                None => match self.jobs.recv().await {
+                    Some(job) => job,
+                    None => break,
+                },
+            };
+            match job {
+                Job::Call(first) => next = self.group(first).await,
+                Job::Register(answer) => {
+                    let result = self.register().await;
+                    let _ = answer.send(self.settle(result).await);
+                }
+                Job::DriveLoads(answer) => {
+                    let result = self.drive_loads().await;
+                    let _ = answer.send(self.settle(result).await);
+                }
+                Job::Close(done) => {
+                    self.jobs.close();
+                    closing = Some(done);
+                }
+            }
+        }
+        self.disconnect().await;
+        drop(self.lock);
+        if let Some(done) = closing {
+            let _ = done.send(());
+        }
+    }
+
+    /// One group commit. Returns a job that was met while collecting and is not a call.
+    async fn group(&mut self, first: CallJob) -> Option<Job> {
+        let mut group = vec![first];
+        let mut other = None;
+        let mut result = self.execute(&mut group, &mut other, false).await;
+        if result.as_ref().is_err_and(Failure::is_unique_violation) {
+            // Some caller used an order number twice. Look up who owns each, so that the neighbours do not suffer.
+            result = self.execute(&mut group, &mut other, true).await;
+        }
+        match result {
+            Ok(replies) => {
+                for (job, reply) in group.into_iter().zip(replies) {
+                    let _ = job.answer.send(Ok(reply));
+                }
+            }
+            Err(failure) => {
+                self.fail(&failure).await;
+                for job in group {
+                    let _ = job.answer.send(Err(failure.to_store_error()));
+                }
+            }
+        }
+        other
+    }
+
+    async fn execute(
+        &mut self,
+        group: &mut Vec<CallJob>,
+        other: &mut Option<Job>,
+        look_up_owners: bool,
+    ) -> Result<Vec<Reply>, Failure> {
+        let feeds = Arc::clone(&self.feeds);
+        let (connection, jobs) = self.connect().await?;
+        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+        collect(jobs, group, other);
+        let wanted = wanted(group, look_up_owners);
+        let mut batch = rows::load(&mut transaction, &wanted, now_ms()).await?;
+        let replies = group.iter().map(|job| batch.execute(&job.call)).collect();
+        rows::store(&mut transaction, &mut batch).await?;
+        transaction.commit().await?;
+        feeds.publish(batch.events);
+        Ok(replies)
+    }
+
+    async fn register(&mut self) -> Result<Registration, Failure> {
+        registration::register(self.connect().await?.0, now_ms()).await
+    }
+
+    /// Applies every pending load; how many there were.
+    async fn drive_loads(&mut self) -> Result<u64, Failure> {
+        let mut applied = 0_u64;
+        loop {
+            let feeds = Arc::clone(&self.feeds);
+            let some = loads::apply_some(self.connect().await?.0, now_ms()).await?;
+            if some.applied == 0 {
+                return Ok(applied);
+            }
+            applied = applied.saturating_add(some.applied);
+            feeds.publish(some.events);
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(&mut SqliteConnection, &mut mpsc::Receiver<Job>), Failure> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => SqliteConnection::connect_with(&self.options).await?,
+        };
+        Ok((self.connection.insert(connection), &mut self.jobs))
+    }
+
+    async fn settle<T>(&mut self, result: Result<T, Failure>) -> Result<T, StoreError> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(failure) => {
+                self.fail(&failure).await;
+                Err(failure.to_store_error())
+            }
+        }
+    }
+
+    /// After a failure the connection's state is not known: close it (which rolls back) and connect anew.
+    async fn fail(&mut self, failure: &Failure) {
+        tracing::warn!(error = %failure, "a transaction of the store failed; its callers repeat their calls");
+        self.disconnect().await;
+    }
+
+    async fn disconnect(&mut self) {
+        if let Some(connection) = self.connection.take()
+            && let Err(error) = connection.close().await
+        {
+            tracing::warn!(%error, "the database connection did not close cleanly");
+        }
+    }
+}
+
+/// Takes the calls that are waiting, up to the group's size.
+fn collect(jobs: &mut mpsc::Receiver<Job>, group: &mut Vec<CallJob>, other: &mut Option<Job>) {
+    let mut items: usize = group.iter().map(|job| weight(&job.call)).sum();
+    while other.is_none() && group.len() < CALLS_MAX && items < ITEMS_ENOUGH {
+        match jobs.try_recv() {
+            Ok(Job::Call(job)) => {
+                items = items.saturating_add(weight(&job.call));
+                group.push(job);
+            }
+            Ok(job) => *other = Some(job),
+            Err(_) => return,
+        }
+    }
+}
+
+fn weight(call: &Call) -> usize {
+    match &call.body {
+        CallBody::Reserve { bring_in, items } => bring_in.len().saturating_add(items.len()),
+        CallBody::MoveOut { .. } => 1,
+    }
+}
+
+/// The rows a group of calls touches.
+fn wanted(group: &[CallJob], look_up_owners: bool) -> Wanted {
+    let mut wanted = Wanted::default();
+    for CallJob { call, .. } in group {
+        let shard = call.shard;
+        wanted.calls.push((call.process, shard));
+        match &call.body {
+            CallBody::Reserve { bring_in, items } => {
+                for announced in bring_in {
+                    wanted.stock.push((shard, announced.sku));
+                    wanted.transfers.push((announced.source, announced.sku));
+                }
+                for item in items {
+                    wanted.stock.push((shard, item.sku));
+                    wanted.marks.push((shard, item.sku.activity, item.user));
+                }
+                if look_up_owners {
+                    wanted.owners.extend(items.iter().map(|item| item.order));
+                }
+            }
+            CallBody::MoveOut { sku, .. } => wanted.stock.push((shard, *sku)),
+        }
+    }
+    wanted.stock.sort_unstable();
+    wanted.stock.dedup();
+    wanted.transfers.extend_from_slice(&wanted.stock);
+    wanted.transfers.sort_unstable();
+    wanted.transfers.dedup();
+    wanted.marks.sort_unstable();
+    wanted.marks.dedup();
+    wanted.calls.sort_unstable();
+    wanted.calls.dedup();
+    wanted
+}
+
+/// The system clock; what stands before 1970 counts as 1970.
+pub(super) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
