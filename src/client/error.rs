@@ -64,7 +64,9 @@ pub enum ClientError {
         reconnect_after_ms: u32,
     },
     /// As many requests are unanswered as the gateway or the request ids admit; nothing was sent.
-    #[error("{in_flight} requests are unanswered on this connection and none was answered in time; nothing was sent")]
+    #[error(
+        "{in_flight} requests are unanswered on this connection and none was answered in time; nothing was sent"
+    )]
     InFlightFull {
         /// How many.
         in_flight: usize,

@@ -19,6 +19,9 @@ mod session;
 mod shared;
 mod slots;
 
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 use std::time::Duration;
 

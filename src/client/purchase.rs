@@ -104,7 +104,8 @@ impl Client {
                 Next::End(outcome) => return outcome,
                 Next::AskResult => {
                     let on_behalf = purchase.on_behalf.as_ref();
-                    match self.result_until_known(purchase.activity, on_behalf, patience.until, observe).await {
+                    match self.result_until_known(purchase.activity, on_behalf, patience.until, observe).await
+                    {
                         Known::Order(order) => return Outcome::Won(order),
                         Known::Unknown => return Outcome::Unknown,
                         Known::NoOrder => (0, Status::Unconfirmed.code()),
@@ -118,8 +119,7 @@ impl Client {
             };
             last_status = Some(status);
             insufficient = insufficient.saturating_add(u32::from(status == Status::Insufficient.code()));
-            if insufficient >= patience.insufficient_max
-                || !wait(&mut backoff, hint_ms, patience.until).await
+            if insufficient >= patience.insufficient_max || !wait(&mut backoff, hint_ms, patience.until).await
             {
                 return Outcome::GaveUp(status);
             }

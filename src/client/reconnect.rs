@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
-    Answer, Backoff, ClientError, EndReason, Identity, OnBehalf, Pending, Push, ServerClock, Session, Settings,
+    Answer, Backoff, ClientError, EndReason, Identity, OnBehalf, Pending, Push, ServerClock, Session,
+    Settings,
 };
 use crate::protocol::Request;
 
@@ -61,10 +62,7 @@ impl Client {
                 clock: ServerClock::default(),
                 not_before: None,
             }),
-            connecting: tokio::sync::Mutex::new(Connecting {
-                backoff: Backoff::of_connections(),
-                next_addr,
-            }),
+            connecting: tokio::sync::Mutex::new(Connecting { backoff: Backoff::of_connections(), next_addr }),
             connects: AtomicU64::new(0),
         }
     }

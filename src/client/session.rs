@@ -151,12 +151,7 @@ impl Session {
     }
 
     /// BUY on an app connection.
-    pub async fn buy(
-        &self,
-        activity: ActivityId,
-        sku: SkuId,
-        quantity: u16,
-    ) -> Result<Answer, ClientError> {
+    pub async fn buy(&self, activity: ActivityId, sku: SkuId, quantity: u16) -> Result<Answer, ClientError> {
         self.ask(&Request::Buy { activity, sku, quantity }, None).await
     }
 
@@ -275,7 +270,9 @@ impl Drop for Session {
 fn check_identity(identity: &Identity) -> Result<(), ClientError> {
     // AUTH is the header, the token's two bytes of length and the token.
     if identity.token.len() > FRAME_BYTES_MAX_BEFORE_AUTH.saturating_sub(HEADER_BYTES).saturating_sub(2) {
-        return Err(ClientError::Identity("the token is longer than 998 bytes and does not fit AUTH's frame"));
+        return Err(ClientError::Identity(
+            "the token is longer than 998 bytes and does not fit AUTH's frame",
+        ));
     }
     if identity.device.len() > DEVICE_BYTES_MAX {
         return Err(ClientError::Identity("the device id is longer than 64 bytes"));

@@ -109,7 +109,9 @@ impl Inner {
         }
         if let Some(at) = self.reconnect_at {
             let left = at.saturating_duration_since(Instant::now()).as_millis();
-            return Err(ClientError::GoingAway { reconnect_after_ms: u32::try_from(left).unwrap_or(u32::MAX) });
+            return Err(ClientError::GoingAway {
+                reconnect_after_ms: u32::try_from(left).unwrap_or(u32::MAX),
+            });
         }
         if self.closing { Err(ClientError::Closed(EndReason::ClosedHere)) } else { Ok(()) }
     }
@@ -123,10 +125,8 @@ impl Inner {
         buy_patience_ms: u32,
     ) -> Result<(), ClientError> {
         let deadline = open.deadline;
-        let request_id = self
-            .slots
-            .insert(open)
-            .map_err(|_| ClientError::InFlightFull { in_flight: Slots::CAPACITY })?;
+        let request_id =
+            self.slots.insert(open).map_err(|_| ClientError::InFlightFull { in_flight: Slots::CAPACITY })?;
         self.sweep_at = Some(self.sweep_at.map_or(deadline, |at| at.min(deadline)));
         let mut head = Head::request(request.opcode(), request_id);
         if request.opcode() == Opcode::Buy {

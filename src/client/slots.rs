@@ -121,8 +121,7 @@ mod tests {
     fn open(deadline: Instant) -> (Open, oneshot::Receiver<Result<Answer, ClientError>>) {
         let (waiter, receiver) = oneshot::channel();
         let sent_at = Instant::now();
-        let open =
-            Open { opcode: Opcode::Buy, sent_at, deadline, waiter: Some(waiter), is_heartbeat: false };
+        let open = Open { opcode: Opcode::Buy, sent_at, deadline, waiter: Some(waiter), is_heartbeat: false };
         (open, receiver)
     }
 
