@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 
 pub use counters::{Counters, Ending, Rung};
 pub use settings::Settings;
-pub use start::{Catalogue, Gateway, StartError};
+pub use start::{Gateway, StartError};
 
 use crate::admission::identity::{IdentityError, Verifier};
 use crate::protocol::Status;

@@ -2,7 +2,6 @@
 //!
 //! Runs on the caller's task. A start that fails leaves nothing running.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::task::AbortHandle;
 
 use super::clock::Clock;
 use super::counters::Counters;
@@ -22,23 +21,15 @@ use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::{Core, Settings, listener};
 use crate::admission::identity::Verifier;
-use crate::admission::limits::Limits;
+use crate::admission::limits::{KeyCounts, Limits};
 use crate::stock::{Board, Buyers, Stock};
-use crate::store::catalog::Activity;
+use crate::store::catalog::Catalogue;
 use crate::store::{ReservationStore, StoreError};
 
 /// How often the catalogue is looked at for changes.
 const CATALOGUE_INTERVAL: Duration = Duration::from_millis(50);
 /// How often idle limiter keys are forgotten.
 const RETAIN_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Where a gateway learns what is on sale.
-pub trait Catalogue: Send + Sync + 'static {
-    /// A number that changes with every change that an operator makes.
-    fn version(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
-    /// All activities that are not archived. Loads that operators asked for are driven first.
-    fn activities(&self) -> impl Future<Output = Result<Vec<Activity>, StoreError>> + Send;
-}
 
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +54,7 @@ pub struct Gateway {
     core: Arc<Core>,
     local_addr: SocketAddr,
     stock_state: watch::Receiver<StockState>,
-    tasks: JoinSet<()>,
+    tasks: Vec<AbortHandle>,
 }
 
 impl Gateway {
@@ -78,6 +69,7 @@ impl Gateway {
         let listener = listener::bind(listen).map_err(|source| StartError::Listen { listen, source })?;
         let local_addr = listener.local_addr().map_err(|source| StartError::Listen { listen, source })?;
         let registration = store.register().await?;
+        store.drive_loads().await?;
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
         let on_sale = OnSale::new(store.activities().await?, &board);
@@ -107,17 +99,16 @@ impl Gateway {
             connection_closed: Notify::new(),
             draining: watch::Sender::new(false),
         });
-        let mut tasks = JoinSet::new();
         let state = watch::Sender::new(StockState::default());
         let mut stock_state = state.subscribe();
         let stock_task = StockTask { core: Arc::clone(&core), store: Arc::clone(&store), stock, state };
-        tasks.spawn(stock_task.run());
+        let mut tasks = vec![tokio::spawn(stock_task.run()).abort_handle()];
         if stock_state.wait_for(|state| state.is_known).await.is_err() {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
         }
-        tasks.spawn(follow_catalogue(Arc::clone(&core), store, version));
-        tasks.spawn(retain_keys(Arc::clone(&core)));
-        tasks.spawn(listener::run(Arc::clone(&core), listener));
+        tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
+        tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
+        tasks.push(tokio::spawn(listener::run(Arc::clone(&core), listener)).abort_handle());
         Ok(Self { core, local_addr, stock_state, tasks })
     }
 
@@ -154,9 +145,18 @@ impl Gateway {
         reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
     }
 
+    /// How full the memory of the rate limits is.
+    pub fn limiter_keys(&self) -> KeyCounts {
+        self.core.funnel.limits.key_counts()
+    }
+
+    fn stop(&self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+
     /// Ends it: accepts nothing more, says GOAWAY, answers everything accepted, closes what is left after the
     /// drain timeout. True if everything accepted was answered.
-    pub async fn drain(mut self) -> bool {
+    pub async fn drain(&self) -> bool {
         self.core.draining.send_replace(true);
         let timeout = self.core.settings.drain_timeout.saturating_add(Duration::from_secs(1));
         let closed = async {
@@ -175,28 +175,39 @@ impl Gateway {
         let answered = stock_state.wait_for(|state| state.unfinished == 0);
         let answered =
             tokio::time::timeout(unconfirmed_after, answered).await.is_ok_and(|state| state.is_ok());
-        self.tasks.shutdown().await;
+        self.stop();
         answered && self.core.funnel.door.len() == 0
     }
 }
 
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Drives what operators asked for, and shows the funnel what is on sale. What fails is tried again.
 async fn follow_catalogue<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut known: u64) {
     loop {
         tokio::time::sleep(CATALOGUE_INTERVAL).await;
-        let newer = match store.version().await {
-            Ok(version) if version == known => continue,
-            Ok(version) => store.activities().await.map(|activities| (version, activities)),
-            Err(error) => Err(error),
-        };
-        match newer {
-            Ok((version, activities)) => {
-                known = version;
-                core.funnel.on_sale.store(Arc::new(OnSale::new(activities, &core.funnel.board)));
-                tracing::info!(version, "catalogue read anew");
-            }
-            Err(error) => tracing::warn!(%error, "the catalogue cannot be read; the last one stays"),
+        match store.version().await {
+            Ok(version) if version == known => {}
+            Ok(_) => match reread(&core, store.as_ref()).await {
+                Ok(version) => known = version,
+                Err(error) => tracing::warn!(%error, "the catalogue cannot be read; the last one stays"),
+            },
+            Err(error) => tracing::warn!(%error, "the catalogue's version cannot be read"),
         }
     }
+}
+
+async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<u64, StoreError> {
+    let loads = store.drive_loads().await?;
+    let version = store.version().await?;
+    let activities = store.activities().await?;
+    tracing::info!(version, loads, activities = activities.len(), "catalogue read anew");
+    core.funnel.on_sale.store(Arc::new(OnSale::new(activities, &core.funnel.board)));
+    Ok(version)
 }
 
 async fn retain_keys(core: Arc<Core>) {
