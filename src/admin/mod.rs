@@ -1,1 +1,3 @@
 //! Operators: activities, health, metrics.
+
+pub mod activities;
