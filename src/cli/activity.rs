@@ -50,9 +50,9 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
             };
             let (activities, json) = activities(units.common)?;
             let change = if removes {
-                activities.stock_remove(units.id, units.sku, units.units).await
+                activities.stock_remove(units.id, units.sku, units.amount).await
             } else {
-                activities.stock_add(units.id, units.sku, units.units).await
+                activities.stock_add(units.id, units.sku, units.amount).await
             };
             show(json, &change.map_err(failure)?, StockChange::to_string)
         }
@@ -153,7 +153,8 @@ fn detail_text(activity: &ActivityDetail) -> String {
         "sold",
     );
     for sku in &activity.skus {
-        let orders: Vec<String> = sku.orders.iter().map(|(state, count)| format!("{count} {state}")).collect();
+        let orders: Vec<String> =
+            sku.orders.iter().map(|(state, count)| format!("{count} {state}")).collect();
         let _ = writeln!(
             text,
             "{:>6}  {:<20}  {:>12}  {:>10}  {:>10}  {:>10}  {:>10}  {}",

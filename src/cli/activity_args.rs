@@ -19,7 +19,7 @@ pub(super) struct ActivityArgs {
 /// Where the data is, and how to print.
 #[derive(Debug, Args)]
 pub(super) struct Common {
-    /// Data folder [default: store.data_dir of the configuration]
+    /// Data folder [default: that of the configuration]
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -105,7 +105,8 @@ pub(super) struct Units {
     /// The SKU's number
     pub(super) sku: u64,
     /// How many
-    pub(super) units: u64,
+    #[arg(value_name = "UNITS")]
+    pub(super) amount: u64,
     #[command(flatten)]
     pub(super) common: Common,
 }
@@ -114,7 +115,8 @@ fn parse_sku(text: &str) -> Result<NewSku, String> {
     let mut parts = text.splitn(4, ':');
     let mut number = |what: &str| {
         let part = parts.next().unwrap_or_default();
-        part.parse::<u64>().map_err(|_| format!("{what} is {part:?}, not a number; write SKU:STOCK:PRICE[:NAME]"))
+        part.parse::<u64>()
+            .map_err(|_| format!("{what} is {part:?}, not a number; write SKU:STOCK:PRICE[:NAME]"))
     };
     let (id, stock, price_minor) = (number("SKU")?, number("STOCK")?, number("PRICE")?);
     let name = parts.next().map_or_else(|| format!("SKU {id}"), str::to_owned);

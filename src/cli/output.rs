@@ -1,6 +1,6 @@
 //! Printing: results to stdout, everything else to stderr; failures with their exit code.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
@@ -55,5 +55,7 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
 /// Logs go to stderr; `RUST_LOG` chooses, `default` otherwise. A second call in one process changes nothing.
 pub(super) fn start_logging(default: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let colours = io::stderr().is_terminal();
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
+    let _ = subscriber.with_writer(io::stderr).try_init();
 }

@@ -15,7 +15,13 @@ impl Probe for Gateway {
         let counters = self.counters();
         let mut text = String::new();
         let rungs = Rung::ALL.iter().map(|rung| (rung.name(), counters.rung_count(*rung)));
-        family(&mut text, "rushgate_buys_total", "BUYs by the rung of the funnel where they ended", "rung", rungs);
+        family(
+            &mut text,
+            "rushgate_buys_total",
+            "BUYs by the rung of the funnel where they ended",
+            "rung",
+            rungs,
+        );
         let statuses = counters.status_counts().map(|(status, count)| (status.name(), count));
         family(&mut text, "rushgate_replies_total", "Replies by status", "status", statuses);
         let endings = Ending::ALL.iter().map(|ending| (ending.name(), counters.ending_count(*ending)));
@@ -24,7 +30,11 @@ impl Probe for Gateway {
             ("rushgate_connections_accepted_total", "Connections accepted", &counters.accepted),
             ("rushgate_pushes_total", "RESULT_PUSH frames handed to a connection", &counters.pushes),
             ("rushgate_store_calls_total", "Calls that the store answered", &counters.calls_answered),
-            ("rushgate_store_calls_repeated_total", "Calls without a reply, repeated", &counters.calls_repeated),
+            (
+                "rushgate_store_calls_repeated_total",
+                "Calls without a reply, repeated",
+                &counters.calls_repeated,
+            ),
         ] {
             single(&mut text, name, "counter", help, value.load(Ordering::Relaxed));
         }
@@ -32,7 +42,11 @@ impl Probe for Gateway {
         let keys = self.limiter_keys();
         for (name, help, value) in [
             ("rushgate_connections", "Connections open", count(self.connections())),
-            ("rushgate_purchases_unfinished", "Purchases accepted and not answered", count(self.unfinished())),
+            (
+                "rushgate_purchases_unfinished",
+                "Purchases accepted and not answered",
+                count(self.unfinished()),
+            ),
             ("rushgate_limiter_ips", "Addresses that the limits remember", count(keys.ips)),
             ("rushgate_limiter_users", "Users that the limits remember", count(keys.users)),
         ] {

@@ -1,15 +1,15 @@
 //! From configuration to running parts: settings, store, keys, runtime. What cannot start says why and what to do.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Failure;
-use crate::admission::identity::{MintKey, MintSettings, Minter, Verifier, VerifyKey, dev_secret};
-use crate::config::{self, Config, ConnectionsMax, TokenAlgorithm};
+use crate::admission::identity::{Minter, Verifier, VerifyKey};
+use crate::config::{self, Config, ConnectionsMax};
 use crate::gateway::Settings;
 use crate::stock;
-use crate::store::sql::{OpenOptions, SqliteStore};
+use crate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 
 /// Descriptors kept for everything that is not a client: the store, the admin port, logs.
 const DESCRIPTORS_RESERVED: u64 = 256;
@@ -77,16 +77,18 @@ fn connections_max(setting: ConnectionsMax) -> Result<usize, Failure> {
 /// Opens the data folder for serving.
 pub(super) async fn open_store(config: &Config) -> Result<Arc<SqliteStore>, Failure> {
     let mut options = OpenOptions::new(&config.store.data_dir);
-    options.synchronous = config.store.synchronous.into();
+    options.synchronous = match config.store.synchronous {
+        config::Synchronous::Full => Synchronous::Full,
+        config::Synchronous::Normal => Synchronous::Normal,
+    };
     let store = SqliteStore::open(&options).await;
     store.map(Arc::new).map_err(|error| Failure::cannot_start(error.to_string()))
 }
 
 /// Checks tokens by the configured key; without one, by the development secret in the data folder.
 pub(super) fn verifier(config: &Config) -> Result<Verifier, Failure> {
-    let mut settings = config.identity_settings();
-    if uses_dev_secret(config) {
-        settings.key = VerifyKey::Hs256Secret(read_dev_secret(&config.store.data_dir)?);
+    let settings = config.identity_settings();
+    if matches!(settings.key, VerifyKey::DevSecret(_)) {
         tracing::warn!(
             data_dir = %config.store.data_dir.display(),
             "auth.secret_file is not set: tokens are checked with the development secret in the data folder"
@@ -95,24 +97,9 @@ pub(super) fn verifier(config: &Config) -> Result<Verifier, Failure> {
     Verifier::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))
 }
 
-/// Signs tokens; `key_file` is needed for EdDSA, and overrides the configured secret for HS256.
-pub(super) fn minter(config: &Config, key_file: Option<&Path>) -> Result<Minter, Failure> {
-    let settings = if uses_dev_secret(config) && key_file.is_none() {
-        MintSettings {
-            key: MintKey::Hs256Secret(read_dev_secret(&config.store.data_dir)?),
-            audience: config.auth.audience.clone(),
-            issuer: config.auth.issuer.clone(),
-        }
-    } else {
-        config.mint_settings(key_file).map_err(|error| Failure::cannot_start(error.to_string()))?
-    };
+/// Signs tokens that [`verifier`] accepts; EdDSA needs the private key's file.
+pub(super) fn minter(config: &Config, private_key_file: Option<PathBuf>) -> Result<Minter, Failure> {
+    let settings =
+        config.mint_settings(private_key_file).map_err(|error| Failure::cannot_start(error.to_string()))?;
     Minter::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))
-}
-
-fn uses_dev_secret(config: &Config) -> bool {
-    config.auth.algorithm == TokenAlgorithm::Hs256 && config.auth.secret_file.is_none()
-}
-
-fn read_dev_secret(data_dir: &Path) -> Result<Vec<u8>, Failure> {
-    dev_secret(data_dir).map_err(|error| Failure::cannot_start(error.to_string()))
 }

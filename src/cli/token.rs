@@ -36,9 +36,9 @@ struct MintArgs {
     /// How long it is valid
     #[arg(long, default_value = "1h", value_parser = parse_duration)]
     ttl: Duration,
-    /// EdDSA: the private key (PEM); HS256: another secret file than the configured one
+    /// The private key (PEM), when the algorithm is EdDSA
     #[arg(long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
+    private_key_file: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -52,7 +52,7 @@ pub(super) fn run(args: TokenArgs) -> Result<(), Failure> {
         Some(None) => return Err(Failure::cannot_start("--user has to be from 1 to 2^63-1")),
     };
     let config = args.config.load()?;
-    let minter = minter(&config, args.key_file.as_deref())?;
+    let minter = minter(&config, args.private_key_file)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let token = minter
         .mint(kind, now, args.ttl.max(Duration::from_secs(1)))
