@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The `rushgate` binary: argument parsing only.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rushgate::cli::run()
+}

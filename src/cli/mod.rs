@@ -1,1 +1,77 @@
-//! The commands behind the command line.
+//! The commands behind `rushgate`: each reads its arguments, calls one part of the library, prints for a person or
+//! (`--json`) for a machine, and ends with an exit code that means something.
+//!
+//! Exit codes: 0 done; 1 it ran and the result is bad (an audit failed, a drain was incomplete, an operator's
+//! request was refused); 2 it could not start (wrong arguments or configuration, a port in use, a data folder
+//! that cannot be used), and nothing was started.
+
+mod activity;
+mod activity_args;
+mod demo;
+mod output;
+mod probe;
+mod serve;
+mod startup;
+mod token;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+pub use output::Failure;
+
+use crate::config::{Config, Sources};
+
+/// A flash-sale gateway: refuses the doomed from memory, sells every unit exactly once.
+#[derive(Debug, Parser)]
+#[command(name = "rushgate", version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway until SIGTERM or Ctrl-C.
+    Serve(serve::ServeArgs),
+    /// Rehearse a whole sale in this process, on the embedded store, and audit it.
+    Demo(demo::DemoArgs),
+    /// Make and change activities.
+    Activity(activity::ActivityArgs),
+    /// Tokens for development.
+    Token(token::TokenArgs),
+}
+
+/// Where the configuration comes from; the same for every command that reads it.
+#[derive(Debug, Args)]
+struct ConfigArgs {
+    /// Configuration file [default: ./rushgate.toml if it is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Set one key, over file and environment; may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ConfigArgs {
+    fn load(self) -> Result<Config, Failure> {
+        Config::load(&Sources::of_process(self.config, self.set))
+            .map_err(|errors| Failure::cannot_start(errors.to_string()))
+    }
+}
+
+/// Parses the process's arguments and runs the command.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Activity(args) => activity::run(args),
+        Command::Token(args) => token::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

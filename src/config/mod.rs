@@ -1,1 +1,61 @@
-//! Configuration.
+//! Configuration: one plain struct, filled from defaults, a TOML file, the environment and flags; later wins.
+//!
+//! Read once, at start, before any thread runs; nothing is re-read later. [`Config::load`] never stops at the
+//! first mistake: all of them are told at once, each with where it stands, its value and what is allowed, so that
+//! a configuration is mended in one go. No secret is a value of the configuration: it names the files that hold
+//! them, which are opened elsewhere.
+//!
+//! Plain data for everybody above; of the rest only the settings types of `admission` are known here. The way of
+//! a value: `sources` finds it, `schema` says whether it is allowed, `load` puts it into the tree that serde turns
+//! into the structs of `sections`, `cross` looks at keys that depend on each other.
+
+mod cross;
+mod load;
+mod problem;
+mod schema;
+mod sections;
+mod settings;
+mod sources;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::problem::{ConfigErrors, Origin, Problem};
+pub use self::sections::{
+    Admin, Auth, ConnectionsMax, Gateway, IpOverride, Limits, Rate, Stock, Store, StoreKind, Synchronous,
+    TokenAlgorithm,
+};
+pub use self::settings::MintSettingsError;
+pub use self::sources::{ConfigFile, DEFAULT_FILE, ENV_PREFIX, Sources};
+pub use self::text::{TextError, format_bytes, format_duration, parse_bytes, parse_duration};
+
+/// Everything that can be configured. rushgate.example.toml explains each key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The TCP listener and its connections.
+    pub gateway: Gateway,
+    /// The operators' HTTP listener.
+    pub admin: Admin,
+    /// Where stock, orders and activities are kept.
+    pub store: Store,
+    /// Queues in front of the store.
+    pub stock: Stock,
+    /// Rate limits.
+    pub limits: Limits,
+    /// Tokens.
+    pub auth: Auth,
+}
+
+impl Config {
+    /// The configuration that the sources make together, or everything that is wrong with them.
+    pub fn load(sources: &Sources) -> Result<Self, ConfigErrors> {
+        load::load(sources)
+    }
+
+    /// The effective configuration as TOML, every key written out. It can be given back as a file.
+    pub fn print(&self) -> String {
+        // Only a path that is not UTF-8 cannot be written, and no source above can give one.
+        toml::to_string(self).unwrap_or_else(|error| format!("# cannot be written as TOML: {error}\n"))
+    }
+}

@@ -191,13 +191,15 @@ impl Reply {
     }
 
     fn parse_hello(fields: &mut Cursor<'_>) -> Option<Self> {
-        Some(Self::Hello {
+        let hello = Self::Hello {
             server_time_ms: fields.u64()?,
             connection_id: fields.u64()?,
             keepalive_ms: fields.u32()?,
             frame_bytes_max: fields.u32()?,
             in_flight_max: fields.u16()?,
-        })
+        };
+        fields.u16()?;
+        Some(hello)
     }
 
     fn parse_auth(fields: &mut Cursor<'_>) -> Option<Self> {
@@ -209,7 +211,9 @@ impl Reply {
             _ => return None,
         };
         fields.u8()?;
-        Some(Self::Auth { user, expires_at_ms, kind, in_flight_max: fields.u16()? })
+        let in_flight_max = fields.u16()?;
+        fields.u32()?;
+        Some(Self::Auth { user, expires_at_ms, kind, in_flight_max })
     }
 
     fn parse_activity(fields: &mut Cursor<'_>) -> Option<Self> {
@@ -320,7 +324,8 @@ fn parse_order(fields: &mut Cursor<'_>) -> Option<Order> {
     let number = OrderNumber(fields.u64()?);
     let sku = SkuKey { activity: ActivityId(fields.u32()?), sku: SkuId(fields.u16()?) };
     let quantity = fields.u16()?;
-    let state = OrderState::from_wire(fields.u8()?)?;
+    // A state of a later version: there is an order, and asking again later tells more.
+    let state = OrderState::from_wire(fields.u8()?).unwrap_or(OrderState::Reserved);
     let attempt = fields.u8()?;
     fields.bytes(6)?;
     Some(Order { number, sku, quantity, state, attempt, pay_by_ms: fields.u64()? })

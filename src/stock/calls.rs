@@ -14,8 +14,28 @@ pub struct ShardId(u8);
 
 impl ShardId {
     /// All shards, ascending.
+    pub const ALL: [Self; SHARDS] = [
+        Self(0),
+        Self(1),
+        Self(2),
+        Self(3),
+        Self(4),
+        Self(5),
+        Self(6),
+        Self(7),
+        Self(8),
+        Self(9),
+        Self(10),
+        Self(11),
+        Self(12),
+        Self(13),
+        Self(14),
+        Self(15),
+    ];
+
+    /// All shards, ascending.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
-        (0..16_u8).map(Self)
+        Self::ALL.into_iter()
     }
 
     /// `None` from 16 up.

@@ -1,5 +1,8 @@
-//! What is on sale: activities and their SKUs, as operators made them and gateways read them. Pure data.
+//! What is on sale: activities and their SKUs, as operators made them and gateways read them.
 
+use std::future::Future;
+
+use super::StoreError;
 use crate::protocol::{ActivityId, SkuId};
 
 /// The greatest number of SKUs in one activity (an ACTIVITY reply has to fit its cap).
@@ -38,4 +41,15 @@ pub struct Sku {
     pub price_minor: u64,
     /// Units loaded so far, additions and removals included (the `total` of the conservation formula).
     pub stock_total: u32,
+}
+
+/// Where a gateway learns what is on sale.
+pub trait Catalogue: Send + Sync + 'static {
+    /// A number that changes with every change that an operator makes. Cheap: asked many times a second.
+    fn version(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// All activities that are not archived.
+    fn activities(&self) -> impl Future<Output = Result<Vec<Activity>, StoreError>> + Send;
+    /// Applies the additions and removals of stock that operators have written and nobody has applied yet, each
+    /// once; how many that were.
+    fn drive_loads(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }

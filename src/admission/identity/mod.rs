@@ -26,7 +26,7 @@ use crate::protocol::UserId;
 pub enum VerifyKey {
     /// HS256: a file with at least [`SECRET_BYTES_MIN`] bytes; one line end at its end does not count.
     SecretFile(PathBuf),
-    /// HS256: the secret that [`dev_secret`] keeps in this data folder.
+    /// HS256: the secret that [`dev_secret()`] keeps in this data folder.
     DevSecret(PathBuf),
     /// EdDSA: an Ed25519 public key in PEM form (`BEGIN PUBLIC KEY`).
     PublicKeyFile(PathBuf),

@@ -49,21 +49,19 @@ impl Fixture {
         self.dir.path().join(name)
     }
 
-    fn settings(&self, key: VerifyKey) -> IdentitySettings {
-        let _ = self;
+    fn settings(key: VerifyKey) -> IdentitySettings {
         IdentitySettings { key, audience: "rushgate".to_owned(), issuer: None, leeway: Duration::ZERO }
     }
 
     fn hs256(&self) -> Verifier {
-        Verifier::new(&self.settings(VerifyKey::SecretFile(self.path("secret")))).unwrap()
+        Verifier::new(&Fixture::settings(VerifyKey::SecretFile(self.path("secret")))).unwrap()
     }
 
     fn eddsa(&self) -> Verifier {
-        Verifier::new(&self.settings(VerifyKey::PublicKeyFile(self.path("public")))).unwrap()
+        Verifier::new(&Fixture::settings(VerifyKey::PublicKeyFile(self.path("public")))).unwrap()
     }
 
-    fn minter(&self, key: MintKey) -> Minter {
-        let _ = self;
+    fn minter(key: MintKey) -> Minter {
         Minter::new(&MintSettings { key, audience: "rushgate".to_owned(), issuer: None }).unwrap()
     }
 }
@@ -112,7 +110,7 @@ fn what_is_minted_is_accepted_by_both_algorithms() {
         (fixture.hs256(), MintKey::SecretFile(fixture.path("secret"))),
         (fixture.eddsa(), MintKey::PrivateKeyFile(fixture.path("private"))),
     ] {
-        let minter = fixture.minter(key);
+        let minter = Fixture::minter(key);
         for kind in [app(1), app(UserId::MAX), IdentityKind::Service] {
             let token = minter.mint(kind, NOW, Duration::from_secs(60)).unwrap();
             let identity = Identity { kind, expires_at_ms: (NOW + 60) * 1000 };
@@ -190,7 +188,7 @@ fn a_date_with_a_fraction_is_understood() {
 #[test]
 fn leeway_moves_both_ends_and_is_told() {
     let fixture = Fixture::new();
-    let mut settings = fixture.settings(VerifyKey::SecretFile(fixture.path("secret")));
+    let mut settings = Fixture::settings(VerifyKey::SecretFile(fixture.path("secret")));
     settings.leeway = Duration::from_secs(5);
     let verifier = Verifier::new(&settings).unwrap();
     let token = hs256(&with(&json!({"exp": NOW + 10, "nbf": NOW})));
@@ -203,7 +201,7 @@ fn leeway_moves_both_ends_and_is_told() {
 #[test]
 fn an_issuer_is_demanded_only_where_configured() {
     let fixture = Fixture::new();
-    let mut settings = fixture.settings(VerifyKey::SecretFile(fixture.path("secret")));
+    let mut settings = Fixture::settings(VerifyKey::SecretFile(fixture.path("secret")));
     settings.issuer = Some("shop".to_owned());
     let verifier = Verifier::new(&settings).unwrap();
     let verify = |changes| verifier.verify(&hs256(&with(&changes)), NOW).map(|_| ());
@@ -237,7 +235,7 @@ fn a_forged_signature_is_refused() {
     let old = signed(Algorithm::HS256, OTHER_SECRET.as_bytes(), &with(&json!({"exp": 1})));
     assert_eq!(verifier.verify(&old, NOW), Err(IdentityError::BadSignature));
 
-    let other_key = fixture.minter(MintKey::PrivateKeyFile(fixture.path("other")));
+    let other_key = Fixture::minter(MintKey::PrivateKeyFile(fixture.path("other")));
     let forged = other_key.mint(app(42), NOW, Duration::from_secs(60)).unwrap();
     assert_eq!(fixture.eddsa().verify(forged.as_bytes(), NOW), Err(IdentityError::BadSignature));
 }
@@ -266,8 +264,7 @@ fn no_token_chooses_its_algorithm() {
         let relative = signed(algorithm, SECRET.as_bytes(), &good_claims());
         assert_eq!(with_secret.verify(&relative, NOW), Err(WrongAlgorithm));
     }
-    let eddsa = fixture
-        .minter(MintKey::PrivateKeyFile(fixture.path("private")))
+    let eddsa = Fixture::minter(MintKey::PrivateKeyFile(fixture.path("private")))
         .mint(app(1), NOW, Duration::from_secs(60))
         .unwrap();
     assert_eq!(with_secret.verify(eddsa.as_bytes(), NOW), Err(WrongAlgorithm));
@@ -343,7 +340,7 @@ fn a_token_cut_or_changed_anywhere_is_refused() {
         (fixture.hs256(), MintKey::SecretFile(fixture.path("secret"))),
         (fixture.eddsa(), MintKey::PrivateKeyFile(fixture.path("private"))),
     ] {
-        let token = fixture.minter(key).mint(app(42), NOW, Duration::from_secs(60)).unwrap().into_bytes();
+        let token = Fixture::minter(key).mint(app(42), NOW, Duration::from_secs(60)).unwrap().into_bytes();
         for at in 0..token.len() {
             assert!(verifier.verify(&token[..at], NOW).is_err(), "cut at {at}");
             let mut changed = token.clone();
@@ -383,7 +380,7 @@ fn wrong_key_files_are_refused_with_the_reason() {
         (public("tiny"), "not an Ed25519 public key"),
         (public("empty"), "not an Ed25519 public key"),
     ] {
-        let error = Verifier::new(&fixture.settings(key.clone())).unwrap_err().to_string();
+        let error = Verifier::new(&Fixture::settings(key.clone())).unwrap_err().to_string();
         assert!(error.contains(says), "{key:?}: {error}");
     }
     for name in ["public", "secret", "empty"] {
@@ -399,7 +396,7 @@ fn a_line_end_after_the_secret_does_not_count() {
     let fixture = Fixture::new();
     for (name, line_end) in [("unix", "\n"), ("dos", "\r\n")] {
         fs::write(fixture.path(name), format!("{SECRET}{line_end}")).unwrap();
-        let verifier = Verifier::new(&fixture.settings(VerifyKey::SecretFile(fixture.path(name)))).unwrap();
+        let verifier = Verifier::new(&Fixture::settings(VerifyKey::SecretFile(fixture.path(name)))).unwrap();
         assert!(verifier.verify(&hs256(&good_claims()), NOW).is_ok());
     }
 }
@@ -407,7 +404,7 @@ fn a_line_end_after_the_secret_does_not_count() {
 #[test]
 fn nothing_prints_a_key() {
     let fixture = Fixture::new();
-    let minter = fixture.minter(MintKey::SecretFile(fixture.path("secret")));
+    let minter = Fixture::minter(MintKey::SecretFile(fixture.path("secret")));
     let bytes = format!("{:?}", SECRET.as_bytes());
     for text in [format!("{:?}", fixture.hs256()), format!("{minter:?}")] {
         assert!(!text.contains(SECRET) && !text.contains(&bytes), "{text}");
@@ -427,9 +424,9 @@ fn the_development_secret_is_made_once_for_its_owner_only() {
     assert_eq!(fs::read_dir(&data_dir).unwrap().count(), 1, "nothing is left behind");
     assert_ne!(dev_secret(&fixture.path("other-data")).unwrap(), secret);
 
-    let verifier = Verifier::new(&fixture.settings(VerifyKey::DevSecret(data_dir.clone()))).unwrap();
+    let verifier = Verifier::new(&Fixture::settings(VerifyKey::DevSecret(data_dir.clone()))).unwrap();
     let token =
-        fixture.minter(MintKey::DevSecret(data_dir)).mint(app(7), NOW, Duration::from_secs(9)).unwrap();
+        Fixture::minter(MintKey::DevSecret(data_dir)).mint(app(7), NOW, Duration::from_secs(9)).unwrap();
     assert_eq!(verifier.verify(token.as_bytes(), NOW).unwrap().kind, app(7));
 }
 

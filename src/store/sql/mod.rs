@@ -25,5 +25,5 @@ mod writer;
 
 pub use error::OpenError;
 pub use open::{IfMissing, OpenOptions, Synchronous};
-pub use operator::{LoadStatus, NewLoad, OperatorConnection, Refused, SkuFigures};
+pub use operator::{NewLoad, OperatorConnection, PendingLoad, Refused, SkuFigures};
 pub use sqlite_store::SqliteStore;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 
 use super::error::{Failure, OpenError};
@@ -156,8 +156,9 @@ async fn connect_and_migrate(
     let failed = |error: sqlx::Error| OpenError::from_failure(folder, Failure::Sql(error));
     // The journal mode stays with the file; only the holder of the lock changes it.
     let options = options.create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
-    let mut connection = SqliteConnection::connect_with(&options).await.map_err(failed)?;
-    if let Err(error) = MIGRATOR.run(&mut connection).await {
+    // A pool of one, because the migrator's future is `Send` for a pool only.
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.map_err(failed)?;
+    if let Err(error) = MIGRATOR.run(&pool).await {
         return Err(match error {
             MigrateError::VersionMissing(version) => newer(folder, version),
             MigrateError::VersionMismatch(version) => OpenError::Newer {
@@ -168,7 +169,7 @@ async fn connect_and_migrate(
             other => OpenError::Corrupt { path: folder.into(), reason: other.to_string() },
         });
     }
-    Ok(connection)
+    Ok(pool.acquire().await.map_err(failed)?.detach())
 }
 
 /// Connects to a database that somebody else serves; its schema has to be exactly ours.

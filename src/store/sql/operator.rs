@@ -74,15 +74,13 @@ pub enum NewLoad {
     Take(u32),
 }
 
-/// Where a load stands.
+/// A load that is not applied yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadStatus {
+pub struct PendingLoad {
     /// Its id.
     pub id: String,
     /// What was asked for.
     pub asked: NewLoad,
-    /// Units really added or taken; `None` while pending.
-    pub applied: Option<u32>,
 }
 
 /// What one SKU's rows add up to, at one instant.
@@ -99,7 +97,7 @@ pub struct SkuFigures {
     /// Orders by state; the state's wire number orders them.
     pub orders: BTreeMap<u8, u64>,
     /// Loads not applied yet, oldest first.
-    pub pending_loads: Vec<LoadStatus>,
+    pub pending_loads: Vec<PendingLoad>,
 }
 
 /// A connection for one command.
@@ -120,8 +118,8 @@ impl OperatorConnection {
         let _ = self.connection.close().await;
     }
 
-    /// Writes an activity with one pending load per SKU: its `stock_total` is what is to be loaded.
-    pub async fn create(&mut self, activity: &Activity, pay_within_ms: u64) -> Result<(), Refused> {
+    /// Writes an activity with one pending load per SKU (its `stock_total` is what is to be loaded); their ids.
+    pub async fn create(&mut self, activity: &Activity, pay_within_ms: u64) -> Result<Vec<String>, Refused> {
         let mut transaction = self.begin().await?;
         if exists(&mut transaction, activity.id).await? {
             return Err(Refused::ActivityExists(activity.id));
@@ -140,6 +138,7 @@ impl OperatorConnection {
         .bind(rows::signed(now_ms()))
         .execute(&mut *transaction)
         .await?;
+        let mut loads = Vec::with_capacity(activity.skus.len());
         for sku in &activity.skus {
             sqlx::query("INSERT INTO skus (activity, sku, name, price_minor) VALUES (?, ?, ?, ?)")
                 .bind(activity.id.0)
@@ -149,9 +148,10 @@ impl OperatorConnection {
                 .execute(&mut *transaction)
                 .await?;
             let key = SkuKey { activity: activity.id, sku: sku.id };
-            insert_load(&mut transaction, key, NewLoad::Add(sku.stock_total)).await?;
+            loads.push(insert_load(&mut transaction, key, NewLoad::Add(sku.stock_total)).await?);
         }
-        commit(transaction).await
+        commit(transaction).await?;
+        Ok(loads)
     }
 
     /// Every activity that is not archived.
@@ -200,6 +200,7 @@ impl OperatorConnection {
     }
 
     /// Waits up to `patience` for a load to be applied, by the serving process or, where there is none, here.
+    /// The units really added or taken; `None` while it is pending.
     pub async fn settle(&mut self, load: &str, patience: Duration) -> Result<Option<u32>, Refused> {
         let deadline = Instant::now().checked_add(patience);
         loop {
@@ -373,8 +374,7 @@ async fn read_pending(
     .await?;
     for (sku, id, kind, amount) in pending {
         let asked = if kind == Kind::Add as u8 { NewLoad::Add(amount) } else { NewLoad::Take(amount) };
-        let status = LoadStatus { id, asked, applied: None };
-        figures.entry(SkuId(sku)).or_default().pending_loads.push(status);
+        figures.entry(SkuId(sku)).or_default().pending_loads.push(PendingLoad { id, asked });
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use super::operator::OperatorConnection;
 use super::read;
 use super::writer::{Answer, CallJob, Job, Writer, now_ms};
 use crate::stock::calls::{Call, Gen, Reply, ShardId, Snapshot};
-use crate::store::catalog::Activity;
+use crate::store::catalog::{Activity, Catalogue};
 use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 
 /// Jobs that wait for the writer task; senders wait when it is full.
@@ -129,5 +129,19 @@ impl ReservationStore for SqliteStore {
         wait: Duration,
     ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
         Ok(self.feeds.read(after, wait).await)
+    }
+}
+
+impl Catalogue for SqliteStore {
+    async fn version(&self) -> Result<u64, StoreError> {
+        self.catalog_version().await
+    }
+
+    async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
+        Self::activities(self).await
+    }
+
+    async fn drive_loads(&self) -> Result<u64, StoreError> {
+        Self::drive_loads(self).await
     }
 }

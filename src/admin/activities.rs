@@ -1,0 +1,210 @@
+//! The operator's operations on activities and their stock.
+//!
+//! Run by a short command in its own process, whether or not a gateway serves the data folder. Whatever is wrong
+//! with what the operator gave is told at once, not one thing per attempt. Stock is never changed directly: a
+//! load is written first and applied exactly once, by the serving gateway or, where there is none, right here;
+//! a command that is killed in between leaves a pending load, never half of one.
+
+mod validate;
+mod views;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::protocol::{ActivityId, SkuId, SkuKey};
+use crate::store::StoreError;
+use crate::store::sql::{IfMissing, NewLoad, OpenError, OperatorConnection, Refused, SqliteStore};
+
+pub use validate::{NAME_CHARS_MAX, NewActivity, NewSku, PRICE_MAX};
+pub use views::{ActivityDetail, ActivityView, Created, LoadView, SkuDetail, SkuView, StockChange};
+
+/// How long a command waits for the serving gateway to apply what it wrote.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why an operation was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ActivityError {
+    /// What the operator gave is wrong; nothing was changed.
+    #[error("{0}")]
+    Invalid(Problems),
+    /// The data folder cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The database failed. Nothing was changed, unless the message of a later `show` says otherwise.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Everything that is wrong with a request, one sentence each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(pub Vec<String>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [only] => f.write_str(only),
+            problems => {
+                write!(f, "{} problems:", problems.len())?;
+                problems.iter().try_for_each(|problem| write!(f, "\n- {problem}"))
+            }
+        }
+    }
+}
+
+impl From<Refused> for ActivityError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Open(error) => Self::Open(error),
+            Refused::Store(error) => Self::Store(error),
+            other => invalid(other.to_string()),
+        }
+    }
+}
+
+fn invalid(problem: String) -> ActivityError {
+    ActivityError::Invalid(Problems(vec![problem]))
+}
+
+/// The operations on one data folder.
+#[derive(Clone, Debug)]
+pub struct Activities {
+    data_dir: PathBuf,
+}
+
+impl Activities {
+    /// Opens nothing yet.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self { data_dir: data_dir.into() }
+    }
+
+    /// Creates an activity and loads its stock. Creates the data folder when it is missing.
+    pub async fn create(&self, new: &NewActivity) -> Result<Created, ActivityError> {
+        let activity = match new.validate() {
+            Ok(activity) => activity,
+            Err(mut problems) => {
+                problems.extend(self.taken(new.id).await);
+                return Err(ActivityError::Invalid(Problems(problems)));
+            }
+        };
+        let mut connection = SqliteStore::open_for_operator(&self.data_dir, IfMissing::Create).await?;
+        let loads = connection.create(&activity, new.pay_within_ms).await?;
+        let mut pending = Vec::new();
+        let deadline = tokio::time::Instant::now().checked_add(PATIENCE);
+        for load in loads {
+            // One patience for all: a gateway applies them together.
+            let left =
+                deadline.map_or(PATIENCE, |at| at.saturating_duration_since(tokio::time::Instant::now()));
+            if connection.settle(&load, left).await?.is_none() {
+                pending.push(load);
+            }
+        }
+        connection.close().await;
+        Ok(Created { activity: ActivityView::from(&activity), pending_loads: pending })
+    }
+
+    /// Every activity that is not archived, by ascending id.
+    pub async fn list(&self) -> Result<Vec<ActivityView>, ActivityError> {
+        let mut connection = self.connect().await?;
+        let activities = connection.activities().await?;
+        connection.close().await;
+        Ok(activities.iter().map(ActivityView::from).collect())
+    }
+
+    /// One activity with what its stock and orders add up to.
+    pub async fn show(&self, id: u64) -> Result<ActivityDetail, ActivityError> {
+        let id = activity_id(id)?;
+        let mut connection = self.connect().await?;
+        let (activity, figures) = connection.figures(id).await?;
+        connection.close().await;
+        Ok(ActivityDetail::new(&activity, figures))
+    }
+
+    /// Opens the entry: the activity sells inside its window.
+    pub async fn open(&self, id: u64) -> Result<(), ActivityError> {
+        self.set_entry(id, true).await
+    }
+
+    /// Closes the entry: everybody who has no order is answered ENDED.
+    pub async fn close(&self, id: u64) -> Result<(), ActivityError> {
+        self.set_entry(id, false).await
+    }
+
+    /// Adds units to an SKU.
+    pub async fn stock_add(&self, id: u64, sku: u64, units: u64) -> Result<StockChange, ActivityError> {
+        self.change_stock(id, sku, units, NewLoad::Add).await
+    }
+
+    /// Takes units from an SKU, as far as they are free when the load is applied.
+    pub async fn stock_remove(&self, id: u64, sku: u64, units: u64) -> Result<StockChange, ActivityError> {
+        self.change_stock(id, sku, units, NewLoad::Take).await
+    }
+
+    async fn change_stock(
+        &self,
+        id: u64,
+        sku: u64,
+        units: u64,
+        load: fn(u32) -> NewLoad,
+    ) -> Result<StockChange, ActivityError> {
+        let mut connection = self.connect().await?;
+        let found = find(&mut connection, id, sku).await?;
+        let units = validate::units(units);
+        let (key, units) = match (found, units) {
+            (Ok(key), Ok(units)) => (key, units),
+            (found, units) => {
+                let problems = found.err().into_iter().chain(units.err()).collect();
+                return Err(ActivityError::Invalid(Problems(problems)));
+            }
+        };
+        let id = connection.write_load(key, load(units)).await?;
+        let applied = connection.settle(&id, PATIENCE).await?;
+        connection.close().await;
+        Ok(StockChange::new(key, id, units, applied))
+    }
+
+    async fn set_entry(&self, id: u64, open: bool) -> Result<(), ActivityError> {
+        let id = activity_id(id)?;
+        let mut connection = self.connect().await?;
+        connection.set_entry(id, open).await?;
+        connection.close().await;
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<OperatorConnection, OpenError> {
+        SqliteStore::open_for_operator(&self.data_dir, IfMissing::Refuse).await
+    }
+
+    /// The problem of an id that is taken, for telling it beside the others. A folder that cannot be opened has
+    /// no say here: the operator's input is wrong anyway.
+    async fn taken(&self, id: u64) -> Option<String> {
+        let id = activity_id(id).ok()?;
+        let mut connection = self.connect().await.ok()?;
+        let activities = connection.activities().await.ok()?;
+        connection.close().await;
+        activities.iter().any(|activity| activity.id == id).then(|| Refused::ActivityExists(id).to_string())
+    }
+}
+
+/// An id that cannot be anybody's is told like one that is nobody's.
+fn activity_id(id: u64) -> Result<ActivityId, ActivityError> {
+    let id = u32::try_from(id).map_err(|_| invalid(format!("there is no activity {id}")))?;
+    Ok(ActivityId(id))
+}
+
+async fn find(
+    connection: &mut OperatorConnection,
+    id: u64,
+    sku: u64,
+) -> Result<Result<SkuKey, String>, ActivityError> {
+    let activities = connection.activities().await?;
+    let Some(activity) = activities.iter().find(|activity| u64::from(activity.id.0) == id) else {
+        return Ok(Err(format!("there is no activity {id}")));
+    };
+    Ok(activity
+        .skus
+        .iter()
+        .find(|found| u64::from(found.id.0) == sku)
+        .map(|found| SkuKey { activity: activity.id, sku: SkuId(found.id.0) })
+        .ok_or_else(|| format!("activity {id} has no SKU {sku}")))
+}

@@ -1,0 +1,181 @@
+//! `rushgate activity …`: what operators do to activities, beside a running gateway or without one.
+
+use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+pub(super) use super::activity_args::ActivityArgs;
+use super::activity_args::{ActivityCommand, Common, CreateArgs, StockCommand};
+use super::output::{print, print_json};
+use super::startup::runtime;
+use super::{Failure, output};
+use crate::admin::activities::{
+    Activities, ActivityDetail, ActivityError, ActivityView, Created, NewActivity, StockChange,
+};
+
+/// Runs the command.
+pub(super) fn run(args: ActivityArgs) -> Result<(), Failure> {
+    output::start_logging("warn");
+    runtime(1)?.block_on(dispatch(args.command))
+}
+
+async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
+    match command {
+        ActivityCommand::Create(args) => create(args).await,
+        ActivityCommand::List(common) => {
+            let (activities, json) = activities(common)?;
+            show(json, &activities.list().await.map_err(failure)?, |list| list_table(list))
+        }
+        ActivityCommand::Show(one) => {
+            let (activities, json) = activities(one.common)?;
+            show(json, &activities.show(one.id).await.map_err(failure)?, detail_text)
+        }
+        ActivityCommand::Open(one) => {
+            let (activities, json) = activities(one.common)?;
+            activities.open(one.id).await.map_err(failure)?;
+            show(json, &serde_json::json!({ "id": one.id, "entry_open": true }), |_| {
+                format!("activity {}: entry open", one.id)
+            })
+        }
+        ActivityCommand::Close(one) => {
+            let (activities, json) = activities(one.common)?;
+            activities.close(one.id).await.map_err(failure)?;
+            show(json, &serde_json::json!({ "id": one.id, "entry_open": false }), |_| {
+                format!("activity {}: entry closed", one.id)
+            })
+        }
+        ActivityCommand::Stock(args) => {
+            let (removes, units) = match args.command {
+                StockCommand::Add(units) => (false, units),
+                StockCommand::Remove(units) => (true, units),
+            };
+            let (activities, json) = activities(units.common)?;
+            let change = if removes {
+                activities.stock_remove(units.id, units.sku, units.amount).await
+            } else {
+                activities.stock_add(units.id, units.sku, units.amount).await
+            };
+            show(json, &change.map_err(failure)?, StockChange::to_string)
+        }
+    }
+}
+
+fn activities(common: Common) -> Result<(Activities, bool), Failure> {
+    let data_dir = match common.data_dir {
+        Some(data_dir) => data_dir,
+        None => common.config.load()?.store.data_dir,
+    };
+    Ok((Activities::new(data_dir), common.json))
+}
+
+fn failure(error: ActivityError) -> Failure {
+    match error {
+        ActivityError::Open(error) => Failure::cannot_start(error.to_string()),
+        ActivityError::Invalid(_) | ActivityError::Store(_) => Failure::bad_result(error.to_string()),
+    }
+}
+
+fn show<T: serde::Serialize>(json: bool, value: &T, text: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+    if json {
+        return print_json(value);
+    }
+    print(&text(value));
+    Ok(())
+}
+
+async fn create(args: CreateArgs) -> Result<(), Failure> {
+    let (activities, json) = activities(args.common)?;
+    let new = NewActivity {
+        id: args.id,
+        name: args.name,
+        entry_open: !args.entry_closed,
+        opens_at_ms: args.opens,
+        closes_at_ms: args.closes,
+        per_user_limit: args.per_user_limit,
+        pay_within_ms: u64::try_from(args.pay_within.as_millis()).unwrap_or(u64::MAX),
+        skus: args.sku,
+    };
+    let created = activities.create(&new).await.map_err(failure)?;
+    show(json, &created, created_text)
+}
+
+fn created_text(created: &Created) -> String {
+    let mut text = format!("created\n{}", list_table(std::slice::from_ref(&created.activity)));
+    if !created.pending_loads.is_empty() {
+        let _ = write!(
+            text,
+            "{} loads are pending: the running or the next gateway applies them",
+            created.pending_loads.len()
+        );
+    }
+    text
+}
+
+fn list_table(activities: &[ActivityView]) -> String {
+    if activities.is_empty() {
+        return "no activities yet; make one: rushgate activity create --help".to_owned();
+    }
+    let mut text = format!(
+        "{:>10}  {:<24}  {:<6}  {:<20}  {:<20}  {:>5}  {:>12}\n",
+        "id", "name", "entry", "opens", "closes", "SKUs", "stock total"
+    );
+    for activity in activities {
+        let stock = activity.skus.iter().map(|sku| u64::from(sku.stock_total)).fold(0, u64::saturating_add);
+        let _ = writeln!(
+            text,
+            "{:>10}  {:<24}  {:<6}  {:<20}  {:<20}  {:>5}  {stock:>12}",
+            activity.id,
+            activity.name,
+            if activity.entry_open { "open" } else { "closed" },
+            time_text(activity.opens_at_ms),
+            time_text(activity.closes_at_ms),
+            activity.skus.len(),
+        );
+    }
+    text
+}
+
+fn detail_text(activity: &ActivityDetail) -> String {
+    let mut text = format!(
+        "activity {} {:?}: entry {}, {} to {}, at most {} per user\n{:>6}  {:<20}  {:>12}  {:>10}  {:>10}  {:>10}  \
+         {:>10}  orders\n",
+        activity.id,
+        activity.name,
+        if activity.entry_open { "open" } else { "closed" },
+        time_text(activity.opens_at_ms),
+        time_text(activity.closes_at_ms),
+        activity.per_user_limit,
+        "SKU",
+        "name",
+        "price",
+        "total",
+        "free",
+        "moving",
+        "sold",
+    );
+    for sku in &activity.skus {
+        let orders: Vec<String> =
+            sku.orders.iter().map(|(state, count)| format!("{count} {state}")).collect();
+        let _ = writeln!(
+            text,
+            "{:>6}  {:<20}  {:>12}  {:>10}  {:>10}  {:>10}  {:>10}  {}",
+            sku.id,
+            sku.name,
+            sku.price_minor,
+            sku.total,
+            sku.free,
+            sku.in_transit,
+            sku.sold,
+            if orders.is_empty() { "none".to_owned() } else { orders.join(", ") },
+        );
+        for load in &sku.pending_loads {
+            let _ = writeln!(text, "        pending: {} {} ({})", load.kind, load.units, load.id);
+        }
+    }
+    text
+}
+
+fn time_text(unix_ms: u64) -> String {
+    UNIX_EPOCH
+        .checked_add(Duration::from_millis(unix_ms))
+        .map_or_else(|| unix_ms.to_string(), |time| humantime::format_rfc3339_seconds(time).to_string())
+}

@@ -1,0 +1,140 @@
+//! Arguments of `rushgate activity`, and how times and SKUs are written on the command line.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+
+use super::ConfigArgs;
+use crate::admin::activities::NewSku;
+use crate::config::parse_duration;
+
+/// Arguments of `activity`.
+#[derive(Debug, Args)]
+pub(super) struct ActivityArgs {
+    #[command(subcommand)]
+    pub(super) command: ActivityCommand,
+}
+
+/// Where the data is, and how to print.
+#[derive(Debug, Args)]
+pub(super) struct Common {
+    /// Data folder [default: that of the configuration]
+    #[arg(long, value_name = "DIR")]
+    pub(super) data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Print one JSON value
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// One activity.
+#[derive(Debug, Args)]
+pub(super) struct One {
+    /// Its number
+    pub(super) id: u64,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ActivityCommand {
+    /// Create an activity and load its stock
+    Create(CreateArgs),
+    /// All activities
+    List(Common),
+    /// One activity: stock, orders, what is still to be applied
+    Show(One),
+    /// Open the entry: it sells inside its window
+    Open(One),
+    /// Close the entry: everybody without an order is told ENDED
+    Close(One),
+    /// Add or remove stock, during a sale too
+    Stock(StockArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CreateArgs {
+    /// Its number, 1 to 4294967295
+    #[arg(long)]
+    pub(super) id: u64,
+    /// For operators; clients do not see it
+    #[arg(long)]
+    pub(super) name: String,
+    /// An article: number, units, price in minor units, and a name if you like; may be repeated
+    #[arg(long, required = true, value_name = "SKU:STOCK:PRICE[:NAME]", value_parser = parse_sku)]
+    pub(super) sku: Vec<NewSku>,
+    /// When it opens: now, +10m, or 2026-11-11T00:00:00Z
+    #[arg(long, default_value = "now", value_parser = parse_time)]
+    pub(super) opens: u64,
+    /// When it closes, written the same way
+    #[arg(long, default_value = "+1h", value_parser = parse_time)]
+    pub(super) closes: u64,
+    /// Greatest quantity of a user's one order
+    #[arg(long, default_value_t = 1)]
+    pub(super) per_user_limit: u64,
+    /// How long an order waits for its payment
+    #[arg(long, default_value = "15m", value_parser = parse_duration)]
+    pub(super) pay_within: Duration,
+    /// Leave the entry closed until `activity open`
+    #[arg(long)]
+    pub(super) entry_closed: bool,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StockArgs {
+    #[command(subcommand)]
+    pub(super) command: StockCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum StockCommand {
+    /// Add units
+    Add(Units),
+    /// Remove units, as far as they are free
+    Remove(Units),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Units {
+    /// The activity's number
+    pub(super) id: u64,
+    /// The SKU's number
+    pub(super) sku: u64,
+    /// How many
+    #[arg(value_name = "UNITS")]
+    pub(super) amount: u64,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+fn parse_sku(text: &str) -> Result<NewSku, String> {
+    let mut parts = text.splitn(4, ':');
+    let mut number = |what: &str| {
+        let part = parts.next().unwrap_or_default();
+        part.parse::<u64>()
+            .map_err(|_| format!("{what} is {part:?}, not a number; write SKU:STOCK:PRICE[:NAME]"))
+    };
+    let (id, stock, price_minor) = (number("SKU")?, number("STOCK")?, number("PRICE")?);
+    let name = parts.next().map_or_else(|| format!("SKU {id}"), str::to_owned);
+    Ok(NewSku { id, name, price_minor, stock })
+}
+
+/// Unix milliseconds of `now`, `+DURATION` or an RFC 3339 time.
+fn parse_time(text: &str) -> Result<u64, String> {
+    let now = SystemTime::now();
+    let time = if text == "now" {
+        now
+    } else if let Some(after) = text.strip_prefix('+') {
+        let after = parse_duration(after).map_err(|error| error.to_string())?;
+        now.checked_add(after).ok_or_else(|| format!("{text} is beyond all time"))?
+    } else {
+        humantime::parse_rfc3339_weak(text)
+            .map_err(|error| format!("{error}; write now, +10m or 2026-11-11T00:00:00Z"))?
+    };
+    let since = time.duration_since(UNIX_EPOCH).map_err(|_| format!("{text} is before 1970"))?;
+    Ok(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,7 @@
+//! placeholder
+use super::Failure;
+#[derive(Debug, clap::Args)]
+pub(super) struct DemoArgs {}
+pub(super) fn run(_args: DemoArgs) -> Result<(), Failure> {
+    Ok(())
+}

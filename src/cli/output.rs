@@ -1,0 +1,61 @@
+//! Printing: results to stdout, everything else to stderr; failures with their exit code.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use tracing_subscriber::EnvFilter;
+
+/// Why a command ends with another code than 0.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// Exit code 1: it ran, and the result is bad.
+    pub fn bad_result(message: impl Into<String>) -> Self {
+        Self { code: 1, message: message.into() }
+    }
+
+    /// Exit code 2: it could not start; nothing was started.
+    pub fn cannot_start(message: impl Into<String>) -> Self {
+        Self { code: 2, message: message.into() }
+    }
+
+    /// Prints the message to stderr and gives the exit code.
+    pub(super) fn report(self) -> ExitCode {
+        let text = self.message.trim_end();
+        if !text.is_empty() {
+            // Nowhere to report to if stderr is gone.
+            let _ = writeln!(io::stderr(), "rushgate: {text}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+/// Prints a result to stdout. A reader that went away (a closed pipe) ends the printing, not the program.
+pub(super) fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes());
+    if !text.ends_with('\n') {
+        let _ = stdout.write_all(b"\n");
+    }
+    let _ = stdout.flush();
+}
+
+/// Prints one JSON object to stdout.
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Failure::bad_result(format!("the result cannot be written as JSON: {error}")))?;
+    print(&text);
+    Ok(())
+}
+
+/// Logs go to stderr; `RUST_LOG` chooses, `default` otherwise. A second call in one process changes nothing.
+pub(super) fn start_logging(default: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let colours = io::stderr().is_terminal();
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
+    let _ = subscriber.with_writer(io::stderr).try_init();
+}

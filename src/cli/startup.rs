@@ -1,0 +1,105 @@
+//! From configuration to running parts: settings, store, keys, runtime. What cannot start says why and what to do.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Failure;
+use crate::admission::identity::{Minter, Verifier, VerifyKey};
+use crate::config::{self, Config, ConnectionsMax};
+use crate::gateway::Settings;
+use crate::stock;
+use crate::store::sql::{OpenOptions, SqliteStore, Synchronous};
+
+/// Descriptors kept for everything that is not a client: the store, the admin port, logs.
+const DESCRIPTORS_RESERVED: u64 = 256;
+
+/// The runtime that a command's tasks run on; 0 threads = as many as cores.
+pub(super) fn runtime(worker_threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if worker_threads > 0 {
+        builder.worker_threads(worker_threads);
+    }
+    builder
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::cannot_start(format!("cannot start the runtime's threads: {error}")))
+}
+
+/// What the gateway is told.
+pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
+    let gateway = &config.gateway;
+    let in_flight = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+    Ok(Settings {
+        listen: gateway.listen,
+        connections_max: connections_max(gateway.connections_max)?,
+        in_flight_max: in_flight(gateway.in_flight_max),
+        service_in_flight_max: in_flight(gateway.service_in_flight_max),
+        frame_bytes_max: gateway.frame_bytes_max,
+        outbound_bytes_max: gateway.outbound_bytes_max,
+        handshake_timeout: gateway.handshake_timeout,
+        frame_timeout: gateway.frame_timeout,
+        write_timeout: gateway.write_timeout,
+        keepalive: gateway.keepalive,
+        drain_timeout: gateway.drain_timeout,
+        stock: stock_settings(&config.stock),
+    })
+}
+
+fn stock_settings(stock: &config::Stock) -> stock::Settings {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1);
+    stock::Settings {
+        queue_items_max: stock.queue_items_max,
+        batch_items_max: stock.batch_items_max,
+        patience_ms: millis(stock.patience),
+        unconfirmed_after_ms: millis(stock.unconfirmed_after),
+        call_timeout_ms: millis(stock.call_timeout),
+        view_lag_ms_max: millis(stock.view_lag_max),
+        ..stock::Settings::default()
+    }
+}
+
+/// As many connections as descriptors allow, after asking the system for as many as it gives.
+fn connections_max(setting: ConnectionsMax) -> Result<usize, Failure> {
+    let descriptors = rlimit::increase_nofile_limit(u64::MAX)
+        .map_err(|error| Failure::cannot_start(format!("cannot read the descriptor limit: {error}")))?;
+    let room = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_RESERVED)).unwrap_or(usize::MAX);
+    match setting {
+        ConnectionsMax::Auto => Ok(room.max(1)),
+        ConnectionsMax::Count(count) if count <= room => Ok(count),
+        ConnectionsMax::Count(count) => Err(Failure::cannot_start(format!(
+            "gateway.connections_max = {count} needs {count} + {DESCRIPTORS_RESERVED} descriptors, but the \
+             limit is {descriptors}; raise it (ulimit -n, LimitNOFILE) or set connections_max = \"auto\""
+        ))),
+    }
+}
+
+/// Opens the data folder for serving.
+pub(super) async fn open_store(config: &Config) -> Result<Arc<SqliteStore>, Failure> {
+    let mut options = OpenOptions::new(&config.store.data_dir);
+    options.synchronous = match config.store.synchronous {
+        config::Synchronous::Full => Synchronous::Full,
+        config::Synchronous::Normal => Synchronous::Normal,
+    };
+    let store = SqliteStore::open(&options).await;
+    store.map(Arc::new).map_err(|error| Failure::cannot_start(error.to_string()))
+}
+
+/// Checks tokens by the configured key; without one, by the development secret in the data folder.
+pub(super) fn verifier(config: &Config) -> Result<Verifier, Failure> {
+    let settings = config.identity_settings();
+    if matches!(settings.key, VerifyKey::DevSecret(_)) {
+        tracing::warn!(
+            data_dir = %config.store.data_dir.display(),
+            "auth.secret_file is not set: tokens are checked with the development secret in the data folder"
+        );
+    }
+    Verifier::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))
+}
+
+/// Signs tokens that [`verifier`] accepts; EdDSA needs the private key's file.
+pub(super) fn minter(config: &Config, private_key_file: Option<PathBuf>) -> Result<Minter, Failure> {
+    let settings =
+        config.mint_settings(private_key_file).map_err(|error| Failure::cannot_start(error.to_string()))?;
+    Minter::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))
+}

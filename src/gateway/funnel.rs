@@ -1,0 +1,251 @@
+//! The funnel: one ladder of rungs that every BUY climbs, cheapest first.
+//!
+//! Runs on the connection's thread, inside one wake: synchronous, no I/O, no wait, no allocation, no lock held
+//! across a rung; the time is an argument. Each rung turns away with a definite status and is counted. Who comes
+//! through stands in the queue of his shard, and the stock task decides.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::clock::Now;
+use super::counters::Rung;
+use super::door::{Admitted, Door, Ticket};
+use super::on_sale::{OnSale, Sale, SkuOnSale};
+use super::peer::Peer;
+use crate::admission::limits::{LimitedBy, Limits};
+use crate::protocol::{
+    ActivityId, ActivityInfo, ActivityState, Order, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status,
+    StockBand, UserId, activity_flags,
+};
+use crate::stock::calls::Mark;
+use crate::stock::{Board, Buyers, Left, Purchase, Standing};
+
+/// One BUY.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) peer: &'a Arc<Peer>,
+    pub(super) request_id: u32,
+    pub(super) user: UserId,
+    /// Whom the rate of an address counts for; `None` when a service connection does not say.
+    pub(super) ip: Option<IpAddr>,
+    /// The request came over a service connection.
+    pub(super) names_user: bool,
+    pub(super) activity: ActivityId,
+    pub(super) sku: SkuId,
+    pub(super) quantity: u16,
+    pub(super) patience_ms: u32,
+}
+
+/// A definite answer that a rung gave.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) rung: Rung,
+    pub(super) status: Status,
+    pub(super) hint_ms: u32,
+    pub(super) reply: Reply,
+}
+
+impl Refusal {
+    const fn plain(rung: Rung, status: Status) -> Self {
+        Self { rung, status, hint_ms: 0, reply: Reply::Empty }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Funnel {
+    pub(super) limits: Limits,
+    pub(super) buyers: Arc<Buyers>,
+    pub(super) board: Arc<Board>,
+    pub(super) on_sale: ArcSwap<OnSale>,
+    pub(super) door: Door,
+}
+
+impl Funnel {
+    /// The ladder. `Ok`: the BUY waits for the stock task, which will answer it.
+    pub(super) fn buy(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
+        let on_sale = self.on_sale.load();
+        let sale = on_sale.sale(ask.activity);
+        // Frame and connection have been judged before: see `session`.
+        self.rate(now, ask)?;
+        self.duplicate(ask)?;
+        switches(sale)?;
+        let sku = activity(now, sale, ask)?;
+        // Risk and eligibility stand here: nothing that costs more than memory may come before them.
+        self.stock(now, sku, ask)?;
+        self.queue(ask)
+    }
+
+    fn rate(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
+        self.limits.check(now.mono_ns, ask.ip, ask.user).map_err(|limited| {
+            let rung = match limited.by {
+                LimitedBy::Global => Rung::RateGlobal,
+                LimitedBy::Ip => Rung::RateIp,
+                LimitedBy::User => Rung::RateUser,
+            };
+            let hint_ms = with_jitter(limited.retry_after_ms);
+            Refusal { rung, status: Status::RateLimited, hint_ms, reply: Reply::Empty }
+        })
+    }
+
+    /// Nothing below may turn a winner away: not a closed entry, not "sold out".
+    fn duplicate(&self, ask: &Ask<'_>) -> Result<(), Refusal> {
+        let (status, reply) = match self.buyers.standing(ask.activity, ask.user) {
+            None => return Ok(()),
+            Some(Standing::Order(mark)) if mark.state.is_live() => {
+                (Status::Already, Reply::Order(order_of(mark)))
+            }
+            Some(Standing::Order(_)) => (Status::NotAgain, Reply::Empty),
+            Some(Standing::Unconfirmed(order_number)) => {
+                (Status::Unconfirmed, Reply::Pending { order_number })
+            }
+        };
+        Err(Refusal { rung: Rung::Duplicate, status, hint_ms: 0, reply })
+    }
+
+    fn stock(&self, now: Now, sku: &SkuOnSale, ask: &Ask<'_>) -> Result<(), Refusal> {
+        match self.board.left(&sku.slot, now.mono_ms()) {
+            Left::Exactly(0) => Err(Refusal::plain(Rung::Stock, Status::SoldOut)),
+            Left::Exactly(left) if left < u32::from(ask.quantity) => Err(insufficient(left)),
+            Left::Exactly(_) | Left::Unknown => Ok(()),
+        }
+    }
+
+    fn queue(&self, ask: &Ask<'_>) -> Result<(), Refusal> {
+        let ticket = Ticket {
+            peer: Arc::clone(ask.peer),
+            request_id: ask.request_id,
+            user: ask.user,
+            names_user: ask.names_user,
+        };
+        let purchase = Purchase {
+            user: ask.user,
+            sku: SkuKey { activity: ask.activity, sku: ask.sku },
+            quantity: ask.quantity,
+            patience_ms: ask.patience_ms,
+        };
+        ask.peer.begin();
+        self.door.put(Admitted { ticket, purchase }).map_err(|_| {
+            ask.peer.abandon();
+            Refusal { rung: Rung::Queue, status: Status::Busy, hint_ms: busy_hint_ms(), reply: Reply::Empty }
+        })
+    }
+
+    /// What RESULT says: from memory, whatever the switches and the window say.
+    pub(super) fn result(&self, now: Now, activity: ActivityId, user: UserId) -> (Status, u32, Reply) {
+        if let Err(limited) = self.limits.check_result(now.mono_ns, user) {
+            return (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty);
+        }
+        match self.buyers.standing(activity, user) {
+            Some(Standing::Order(mark)) => (Status::Ok, 0, Reply::Order(order_of(mark))),
+            Some(Standing::Unconfirmed(order_number)) => {
+                (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
+            }
+            None if self.board.is_fresh(now.mono_ms()) => (Status::NoOrder, 0, Reply::Empty),
+            None => (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number: OrderNumber(0) }),
+        }
+    }
+
+    /// What ACTIVITY says; counts towards the same per-user rate as RESULT.
+    pub(super) fn activity(&self, now: Now, activity: ActivityId, user: UserId) -> (Status, u32, Reply) {
+        if let Err(limited) = self.limits.check_result(now.mono_ns, user) {
+            return (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty);
+        }
+        let on_sale = self.on_sale.load();
+        let Some(sale) = on_sale.sale(activity) else {
+            return (Status::UnknownActivity, 0, Reply::Empty);
+        };
+        let holds = matches!(
+            self.buyers.standing(activity, user),
+            Some(Standing::Order(mark)) if mark.state.is_live()
+        );
+        let info = ActivityInfo {
+            activity,
+            state: sale.state(now.sale_ms),
+            flags: activity_flags::ELIGIBLE | if holds { activity_flags::HOLDS_ORDER } else { 0 },
+            server_time_ms: now.sale_ms,
+            opens_at_ms: sale.opens_at_ms,
+            closes_at_ms: sale.closes_at_ms,
+            per_user_limit: sale.per_user_limit,
+        };
+        let info_of = |sku: &SkuOnSale| SkuInfo {
+            sku: sku.id,
+            band: self.band(now, sku),
+            price_minor: sku.price_minor,
+        };
+        (Status::Ok, 0, Reply::Activity { info, skus: sale.skus.iter().map(info_of).collect() })
+    }
+
+    fn band(&self, now: Now, sku: &SkuOnSale) -> StockBand {
+        if self.board.left(&sku.slot, now.mono_ms()) == Left::Exactly(0) {
+            return StockBand::SoldOut;
+        }
+        let Some(free) = sku.slot.free_seen() else { return StockBand::Unknown };
+        let (free, total) = (u64::from(free), u64::from(sku.stock_total));
+        if free.saturating_mul(10) <= total {
+            StockBand::Low
+        } else if free.saturating_mul(2) <= total {
+            StockBand::Medium
+        } else {
+            StockBand::High
+        }
+    }
+}
+
+fn switches(sale: Option<&Sale>) -> Result<(), Refusal> {
+    match sale {
+        Some(sale) if !sale.entry_open => Err(Refusal::plain(Rung::Switches, Status::Ended)),
+        _ => Ok(()),
+    }
+}
+
+fn activity<'s>(now: Now, sale: Option<&'s Sale>, ask: &Ask<'_>) -> Result<&'s SkuOnSale, Refusal> {
+    let refuse = |status| Refusal::plain(Rung::Activity, status);
+    let sale = sale.ok_or(refuse(Status::UnknownActivity))?;
+    let sku = sale.sku(ask.sku).ok_or(refuse(Status::UnknownSku))?;
+    if ask.quantity > sale.per_user_limit {
+        return Err(refuse(Status::OverLimit));
+    }
+    match sale.state(now.sale_ms) {
+        ActivityState::Open => Ok(sku),
+        ActivityState::Ended => Err(refuse(Status::Ended)),
+        ActivityState::Upcoming => {
+            let until_ms = sale.opens_at_ms.saturating_sub(now.sale_ms);
+            Err(Refusal {
+                rung: Rung::Activity,
+                status: Status::NotStarted,
+                hint_ms: u32::try_from(until_ms).unwrap_or(u32::MAX),
+                reply: Reply::OpensAt { opens_at_ms: sale.opens_at_ms, server_time_ms: now.sale_ms },
+            })
+        }
+    }
+}
+
+fn insufficient(left: u32) -> Refusal {
+    let reply = Reply::Left { left };
+    Refusal { rung: Rung::Stock, status: Status::Insufficient, hint_ms: busy_hint_ms(), reply }
+}
+
+/// What a client is told of a mark.
+pub(super) const fn order_of(mark: Mark) -> Order {
+    Order {
+        number: mark.order,
+        sku: mark.sku,
+        quantity: mark.quantity,
+        state: mark.state,
+        attempt: mark.attempt,
+        pay_by_ms: mark.pay_by_ms,
+    }
+}
+
+/// When to come again after BUSY and its like: 100 to 200 ms.
+pub(super) fn busy_hint_ms() -> u32 {
+    with_jitter(100)
+}
+
+/// Up to as much again, so that those refused together do not come back together.
+fn with_jitter(retry_after_ms: u32) -> u32 {
+    retry_after_ms.saturating_add(fastrand::u32(0..=retry_after_ms.min(1000)))
+}

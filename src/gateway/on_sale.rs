@@ -1,0 +1,100 @@
+//! What is on sale, as the funnel reads it: activities with their window, SKUs with their board slot.
+//!
+//! A snapshot that is replaced whole when operators change something; read by every connection without a lock.
+
+use std::sync::Arc;
+
+use crate::protocol::{ActivityId, ActivityState, SkuId, SkuKey};
+use crate::stock::{Board, Slot};
+use crate::store::catalog::Activity;
+
+/// One SKU on sale.
+#[derive(Clone, Debug)]
+pub(super) struct SkuOnSale {
+    /// Its number.
+    pub(super) id: SkuId,
+    /// Price in minor units.
+    pub(super) price_minor: u64,
+    /// Units loaded so far.
+    pub(super) stock_total: u32,
+    /// What is known of the rest.
+    pub(super) slot: Arc<Slot>,
+}
+
+/// One activity on sale.
+#[derive(Clone, Debug)]
+pub(super) struct Sale {
+    /// Its number.
+    pub(super) id: ActivityId,
+    /// The operator's switch.
+    pub(super) entry_open: bool,
+    /// Unix milliseconds of the sale clock.
+    pub(super) opens_at_ms: u64,
+    /// Unix milliseconds of the sale clock.
+    pub(super) closes_at_ms: u64,
+    /// Greatest quantity of a user's one order.
+    pub(super) per_user_limit: u16,
+    /// By ascending id.
+    pub(super) skus: Vec<SkuOnSale>,
+}
+
+impl Sale {
+    /// The SKU of this number.
+    pub(super) fn sku(&self, id: SkuId) -> Option<&SkuOnSale> {
+        self.skus.binary_search_by_key(&id, |sku| sku.id).ok().and_then(|index| self.skus.get(index))
+    }
+
+    /// Where it stands by the sale clock.
+    pub(super) const fn state(&self, sale_ms: u64) -> ActivityState {
+        if !self.entry_open || sale_ms >= self.closes_at_ms {
+            ActivityState::Ended
+        } else if sale_ms < self.opens_at_ms {
+            ActivityState::Upcoming
+        } else {
+            ActivityState::Open
+        }
+    }
+}
+
+/// All activities.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OnSale {
+    /// By ascending id.
+    sales: Vec<Sale>,
+}
+
+impl OnSale {
+    /// Ties activities to their slots on the board.
+    pub(super) fn new(activities: Vec<Activity>, board: &Board) -> Self {
+        let mut sales: Vec<Sale> = activities.into_iter().map(|activity| tie(activity, board)).collect();
+        sales.sort_by_key(|sale| sale.id);
+        Self { sales }
+    }
+
+    /// The activity of this number.
+    pub(super) fn sale(&self, id: ActivityId) -> Option<&Sale> {
+        self.sales.binary_search_by_key(&id, |sale| sale.id).ok().and_then(|index| self.sales.get(index))
+    }
+}
+
+fn tie(activity: Activity, board: &Board) -> Sale {
+    let mut skus: Vec<SkuOnSale> = activity
+        .skus
+        .into_iter()
+        .map(|sku| SkuOnSale {
+            id: sku.id,
+            price_minor: sku.price_minor,
+            stock_total: sku.stock_total,
+            slot: board.slot(SkuKey { activity: activity.id, sku: sku.id }),
+        })
+        .collect();
+    skus.sort_by_key(|sku| sku.id);
+    Sale {
+        id: activity.id,
+        entry_open: activity.entry_open,
+        opens_at_ms: activity.opens_at_ms,
+        closes_at_ms: activity.closes_at_ms,
+        per_user_limit: activity.per_user_limit,
+        skus,
+    }
+}

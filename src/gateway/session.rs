@@ -1,0 +1,325 @@
+//! A session: what one connection may say when, and what it is answered at once.
+//!
+//! Runs on the connection's task, inside one wake: it is given whole frames and appends replies to a buffer; it
+//! does no I/O and reads no clock. Faults of the stream end the connection, faults of a request are answered and
+//! leave it alive, and both are counted.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+
+use super::Core;
+use super::clock::Now;
+use super::counters::{Ending, Rung};
+use super::funnel::Ask;
+use super::peer::Peer;
+use crate::admission::identity::IdentityKind;
+use crate::protocol::frame::FRAME_BYTES_MAX_BEFORE_AUTH;
+use crate::protocol::{
+    ConnectionKind, DEVICE_BYTES_MAX, Frame, Head, Opcode, Reply, Request, Status, UserId, encode, tlv,
+};
+
+/// Whether the connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    Go,
+    /// Write what there is, then close.
+    Close(Ending),
+    /// The client's last frame was read: answer what is in flight, then close.
+    Finish,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    New,
+    Greeted,
+    App { user: UserId, expires_at_ms: u64 },
+    Service { expires_at_ms: u64 },
+}
+
+/// Whom a request is about.
+#[derive(Clone, Copy, Debug)]
+struct Speaker {
+    user: UserId,
+    ip: Option<IpAddr>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Session {
+    core: Arc<Core>,
+    pub(super) peer: Arc<Peer>,
+    stage: Stage,
+    /// GOAWAY was sent: nothing new is done.
+    pub(super) going_away: bool,
+}
+
+impl Session {
+    pub(super) const fn new(core: Arc<Core>, peer: Arc<Peer>) -> Self {
+        Self { core, peer, stage: Stage::New, going_away: false }
+    }
+
+    pub(super) const fn is_authenticated(&self) -> bool {
+        matches!(self.stage, Stage::App { .. } | Stage::Service { .. })
+    }
+
+    /// Cap on the next frame.
+    pub(super) fn frame_bytes_max(&self) -> usize {
+        if self.is_authenticated() {
+            self.core.settings.frame_bytes_max
+        } else {
+            FRAME_BYTES_MAX_BEFORE_AUTH.min(self.core.settings.frame_bytes_max)
+        }
+    }
+
+    /// Handles one complete frame, in the order of precedence that protocol.md gives.
+    pub(super) fn on_frame(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) -> Flow {
+        if frame.has_unknown_flag() {
+            self.error(frame.request_id, Status::BadFlags, "unknown must-understand flag", out);
+            return Flow::Go;
+        }
+        let opcode = Opcode::from_wire(frame.opcode);
+        if opcode == Some(Opcode::Goaway) {
+            return Flow::Finish;
+        }
+        if frame.request_id == 0 {
+            self.error(0, Status::BadRequestId, "a request needs an id other than 0", out);
+            return Flow::Go;
+        }
+        let Some(opcode) = opcode else {
+            self.error(frame.request_id, Status::UnknownOpcode, "unknown opcode", out);
+            return Flow::Go;
+        };
+        if matches!(opcode, Opcode::Error | Opcode::ResultPush) {
+            self.error(frame.request_id, Status::Unexpected, "only a gateway sends this opcode", out);
+            return Flow::Go;
+        }
+        if let Some(status) = self.out_of_place(opcode) {
+            self.refuse(frame, status, out);
+            return if opcode == Opcode::Auth { Flow::Close(Ending::BadToken) } else { Flow::Go };
+        }
+        match Request::parse(opcode, frame.body) {
+            Err(status) => self.refuse(frame, status, out),
+            Ok(Request::Auth { token }) => return self.on_auth(now, frame, token, out),
+            Ok(Request::Hello { .. }) => self.on_hello(now, frame, out),
+            Ok(Request::Ping { client_time }) => {
+                let pong = Reply::Pong { server_time_ms: now.sale_ms, client_time };
+                self.reply(frame, Status::Ok, 0, &pong, out);
+            }
+            Ok(request) => self.on_user_request(now, frame, request, out),
+        }
+        Flow::Go
+    }
+
+    /// The status that tells of a message out of its place, or of one that comes too late.
+    const fn out_of_place(&self, opcode: Opcode) -> Option<Status> {
+        match (opcode, self.stage) {
+            (Opcode::Hello, Stage::New) => None,
+            (Opcode::Hello, _) | (Opcode::Auth | Opcode::Ping, Stage::New) => Some(Status::Unexpected),
+            (Opcode::Auth | Opcode::Ping, _) => None,
+            (_, Stage::New | Stage::Greeted) => Some(Status::NotAuthenticated),
+            _ if self.going_away => Some(Status::GoingAway),
+            _ => None,
+        }
+    }
+
+    fn on_hello(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) {
+        self.stage = Stage::Greeted;
+        let settings = &self.core.settings;
+        let hello = Reply::Hello {
+            server_time_ms: now.sale_ms,
+            connection_id: self.peer.id,
+            keepalive_ms: u32::try_from(settings.keepalive.as_millis()).unwrap_or(u32::MAX),
+            frame_bytes_max: u32::try_from(settings.frame_bytes_max).unwrap_or(u32::MAX),
+            in_flight_max: settings.in_flight_max,
+        };
+        self.reply(frame, Status::Ok, 0, &hello, out);
+    }
+
+    /// Requests that are about a user.
+    fn on_user_request(&self, now: Now, frame: &Frame<'_>, request: Request<'_>, out: &mut BytesMut) {
+        let speaker = match self.speaker(frame) {
+            Err(status) => return self.refuse(frame, status, out),
+            Ok(speaker) => speaker,
+        };
+        if matches!(request, Request::Buy { quantity: 0, .. }) {
+            return self.refuse(frame, Status::BadQuantity, out);
+        }
+        if self.is_expired(now) {
+            return self.refuse(frame, Status::TokenExpired, out);
+        }
+        let (status, hint_ms, reply) = match request {
+            Request::Buy { activity, sku, quantity } => {
+                let ask = Ask {
+                    peer: &self.peer,
+                    request_id: frame.request_id,
+                    user: speaker.user,
+                    ip: speaker.ip,
+                    names_user: matches!(self.stage, Stage::Service { .. }),
+                    activity,
+                    sku,
+                    quantity,
+                    patience_ms: frame.hint_ms,
+                };
+                return self.on_buy(now, frame, &ask, out);
+            }
+            Request::Result { activity } => self.core.funnel.result(now, activity, speaker.user),
+            Request::Activity { activity } => self.core.funnel.activity(now, activity, speaker.user),
+            // Challenges and purchase tokens: no activity asks for one.
+            _ => (Status::NotRequired, 0, Reply::Empty),
+        };
+        if status == Status::Ok && matches!(request, Request::Result { .. }) {
+            self.subscribe_named(speaker.user);
+        }
+        self.reply(frame, status, hint_ms, &reply, out);
+    }
+
+    /// A service connection hears of the later life of an order that it has asked about.
+    fn subscribe_named(&self, user: UserId) {
+        if matches!(self.stage, Stage::Service { .. }) {
+            self.core.subscribers.subscribe(user, &self.peer, true);
+        }
+    }
+
+    fn on_buy(&self, now: Now, frame: &Frame<'_>, ask: &Ask<'_>, out: &mut BytesMut) {
+        if self.peer.in_flight() >= u32::from(self.in_flight_max()) {
+            self.refuse(frame, Status::TooManyInFlight, out);
+            return;
+        }
+        match self.core.funnel.buy(now, ask) {
+            Ok(()) => self.core.counters.rung(Rung::Passed),
+            Err(refusal) => {
+                self.core.counters.rung(refusal.rung);
+                if refusal.status == Status::Already {
+                    self.subscribe_named(ask.user);
+                }
+                self.reply(frame, refusal.status, refusal.hint_ms, &refusal.reply, out);
+            }
+        }
+    }
+
+    fn on_auth(&mut self, now: Now, frame: &Frame<'_>, token: &[u8], out: &mut BytesMut) -> Flow {
+        let identity = match self.core.verifier.verify(token, now.sale_ms / 1000) {
+            Ok(identity) => identity,
+            Err(error) => {
+                tracing::debug!(connection = self.peer.id, %error, "token refused");
+                self.refuse(frame, super::token_status(error), out);
+                return Flow::Close(Ending::BadToken);
+            }
+        };
+        let expires_at_ms = identity.expires_at_ms;
+        let (next, user, kind) = match identity.kind {
+            IdentityKind::App(user) => (Stage::App { user, expires_at_ms }, Some(user), ConnectionKind::App),
+            IdentityKind::Service => (Stage::Service { expires_at_ms }, None, ConnectionKind::Service),
+        };
+        let fits = match (self.stage, next) {
+            (Stage::App { user, .. }, Stage::App { user: again, .. }) => user == again,
+            (Stage::Service { .. }, Stage::Service { .. }) => true,
+            (was, _) => was == Stage::Greeted,
+        };
+        if !fits {
+            self.refuse(frame, Status::Unexpected, out);
+            return Flow::Close(Ending::BadToken);
+        }
+        if let (Stage::Greeted, Some(user)) = (self.stage, user) {
+            self.core.subscribers.subscribe(user, &self.peer, false);
+        }
+        self.stage = next;
+        let reply = Reply::Auth { user, expires_at_ms, kind, in_flight_max: self.in_flight_max() };
+        self.reply(frame, Status::Ok, 0, &reply, out);
+        Flow::Go
+    }
+
+    const fn is_expired(&self, now: Now) -> bool {
+        match self.stage {
+            Stage::App { expires_at_ms, .. } | Stage::Service { expires_at_ms } => {
+                now.sale_ms >= expires_at_ms
+            }
+            Stage::New | Stage::Greeted => true,
+        }
+    }
+
+    fn in_flight_max(&self) -> u16 {
+        match self.stage {
+            Stage::Service { .. } => self.core.settings.service_in_flight_max,
+            _ => self.core.settings.in_flight_max,
+        }
+    }
+
+    /// Whom a request is about: the connection's user, or the one that a service connection names in TLVs. TLVs
+    /// have to be well-formed on either, but an app connection's are not believed.
+    fn speaker(&self, frame: &Frame<'_>) -> Result<Speaker, Status> {
+        let named_user = frame.tlv(tlv::USER).map(<[u8; 8]>::try_from).transpose();
+        let named_user = named_user.map_err(|_| Status::BadBody)?;
+        let named_ip = frame.tlv(tlv::CLIENT_ADDR).map(client_addr).transpose()?;
+        let device_fits = |device: &[u8]| {
+            (1..=DEVICE_BYTES_MAX).contains(&device.len()) && std::str::from_utf8(device).is_ok()
+        };
+        if frame.tlv(tlv::DEVICE).is_some_and(|device| !device_fits(device)) {
+            return Err(Status::BadBody);
+        }
+        if let Stage::App { user, .. } = self.stage {
+            return Ok(Speaker { user, ip: Some(self.peer.addr) });
+        }
+        let user = named_user.map(u64::from_be_bytes).and_then(UserId::new).ok_or(Status::UserRequired)?;
+        Ok(Speaker { user, ip: named_ip })
+    }
+
+    fn reply(&self, frame: &Frame<'_>, status: Status, hint_ms: u32, reply: &Reply, out: &mut BytesMut) {
+        self.core.counters.status(status);
+        let head = Head {
+            opcode: frame.opcode,
+            flags: 0,
+            request_id: frame.request_id,
+            status: status.code(),
+            hint_ms,
+        };
+        encode(out, head, |_| {}, |body| reply.write(body));
+    }
+
+    /// A reply without a body.
+    fn refuse(&self, frame: &Frame<'_>, status: Status, out: &mut BytesMut) {
+        if frame.opcode == Opcode::Buy as u8 {
+            let on_connection =
+                matches!(status, Status::GoingAway | Status::TokenExpired | Status::TooManyInFlight);
+            self.core.counters.rung(if on_connection { Rung::Connection } else { Rung::Frame });
+        }
+        let hint_ms = match status {
+            Status::GoingAway | Status::TooManyInFlight => super::funnel::busy_hint_ms(),
+            _ => 0,
+        };
+        self.reply(frame, status, hint_ms, &Reply::Empty, out);
+    }
+
+    /// An ERROR frame: for what no known request can be answered with.
+    pub(super) fn error(&self, request_id: u32, status: Status, message: &str, out: &mut BytesMut) {
+        self.core.counters.status(status);
+        let head = Head::reply(Opcode::Error, request_id, status, 0);
+        let reply = Reply::Error { message: message.to_owned() };
+        encode(out, head, |_| {}, |body| reply.write(body));
+    }
+
+    /// Tells the client that nothing new is taken.
+    pub(super) fn go_away(&mut self, out: &mut BytesMut) {
+        self.going_away = true;
+        let drain_ms = u32::try_from(self.core.settings.drain_timeout.as_millis()).unwrap_or(u32::MAX);
+        let hint_ms = fastrand::u32(0..=1000);
+        let head = Head::reply(Opcode::Goaway, 0, Status::GoingAway, hint_ms);
+        encode(out, head, |_| {}, |body| Reply::Goaway { drain_ms }.write(body));
+    }
+
+    /// The connection ends: pushes go elsewhere. What it has in the queue runs to its end.
+    pub(super) fn end(&self) {
+        if let Stage::App { user, .. } = self.stage {
+            self.core.subscribers.leave(user, &self.peer);
+        }
+    }
+}
+
+fn client_addr(value: &[u8]) -> Result<IpAddr, Status> {
+    if let Ok(v4) = <[u8; 4]>::try_from(value) {
+        return Ok(IpAddr::V4(Ipv4Addr::from(v4)));
+    }
+    <[u8; 16]>::try_from(value).map(|v6| IpAddr::V6(Ipv6Addr::from(v6))).map_err(|_| Status::BadBody)
+}

@@ -1,0 +1,55 @@
+//! What a gateway is told before it starts. Plain data; the configuration fills it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::protocol::frame::FRAME_BYTES_MAX_AFTER_AUTH;
+use crate::stock;
+
+/// See the fields; defaults are those of the example configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where clients connect; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Connections held at a time; more are told `TOO_MANY_CONNECTIONS`.
+    pub connections_max: usize,
+    /// BUYs unanswered at a time on an app connection.
+    pub in_flight_max: u16,
+    /// BUYs unanswered at a time on a service connection.
+    pub service_in_flight_max: u16,
+    /// Cap on a request frame after AUTH.
+    pub frame_bytes_max: usize,
+    /// Replies that wait for a slow reader, in bytes; above it the connection closes.
+    pub outbound_bytes_max: usize,
+    /// From accept to the end of AUTH.
+    pub handshake_timeout: Duration,
+    /// From a frame's first byte to its last.
+    pub frame_timeout: Duration,
+    /// How long replies may wait for the reader to take a byte.
+    pub write_timeout: Duration,
+    /// How often a client has to send something; it is closed after 1.5 times that.
+    pub keepalive: Duration,
+    /// From GOAWAY until what is left is closed.
+    pub drain_timeout: Duration,
+    /// Bounds and times of the stock engine.
+    pub stock: stock::Settings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([0, 0, 0, 0], 7700)),
+            connections_max: 10_000,
+            in_flight_max: 64,
+            service_in_flight_max: 1024,
+            frame_bytes_max: FRAME_BYTES_MAX_AFTER_AUTH,
+            outbound_bytes_max: 256 * 1024,
+            handshake_timeout: Duration::from_secs(10),
+            frame_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(10),
+            keepalive: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(5),
+            stock: stock::Settings::default(),
+        }
+    }
+}

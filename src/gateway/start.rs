@@ -1,0 +1,218 @@
+//! Starting a gateway, and ending it.
+//!
+//! Runs on the caller's task. A start that fails leaves nothing running.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::clock::Clock;
+use super::counters::Counters;
+use super::door::Door;
+use super::funnel::Funnel;
+use super::on_sale::OnSale;
+use super::stock_task::{StockState, StockTask};
+use super::subscribers::Subscribers;
+use super::{Core, Settings, listener};
+use crate::admission::identity::Verifier;
+use crate::admission::limits::{KeyCounts, Limits};
+use crate::stock::{Board, Buyers, Stock};
+use crate::store::catalog::Catalogue;
+use crate::store::{ReservationStore, StoreError};
+
+/// How often the catalogue is looked at for changes.
+const CATALOGUE_INTERVAL: Duration = Duration::from_millis(50);
+/// How often idle limiter keys are forgotten.
+const RETAIN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The port is in use, or not ours to bind.
+    #[error("cannot listen on {listen}: {source}; stop what uses it, or set gateway.listen")]
+    Listen {
+        /// The address.
+        listen: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The store did not answer.
+    #[error("cannot start on this store: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// A running gateway. Dropping it ends its tasks where they stand; open connections
+/// end with the runtime.
+#[derive(Debug)]
+pub struct Gateway {
+    core: Arc<Core>,
+    local_addr: SocketAddr,
+    stock_state: watch::Receiver<StockState>,
+    tasks: Vec<AbortHandle>,
+}
+
+impl Gateway {
+    /// Registers with the store, learns every shard, then opens the port.
+    pub async fn start<S: ReservationStore + Catalogue>(
+        settings: Settings,
+        limits: Limits,
+        verifier: Verifier,
+        store: Arc<S>,
+    ) -> Result<Self, StartError> {
+        let listen = settings.listen;
+        let listener = listener::bind(listen).map_err(|source| StartError::Listen { listen, source })?;
+        let local_addr = listener.local_addr().map_err(|source| StartError::Listen { listen, source })?;
+        let registration = store.register().await?;
+        store.drive_loads().await?;
+        let version = store.version().await?;
+        let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
+        let on_sale = OnSale::new(store.activities().await?, &board);
+        let funnel = Funnel {
+            limits,
+            buyers: Arc::clone(&buyers),
+            board: Arc::clone(&board),
+            on_sale: ArcSwap::from_pointee(on_sale),
+            door: Door::new(settings.stock.queue_items_max),
+        };
+        let stock = Stock::new(
+            settings.stock,
+            registration.process,
+            registration.generation,
+            buyers,
+            board,
+            fastrand::u64(..),
+        );
+        let core = Arc::new(Core {
+            settings,
+            clock: Clock::default(),
+            verifier,
+            funnel,
+            subscribers: Subscribers::default(),
+            counters: Counters::default(),
+            connections: AtomicUsize::new(0),
+            connection_closed: Notify::new(),
+            draining: watch::Sender::new(false),
+        });
+        let state = watch::Sender::new(StockState::default());
+        let mut stock_state = state.subscribe();
+        let stock_task = StockTask { core: Arc::clone(&core), store: Arc::clone(&store), stock, state };
+        let mut tasks = vec![tokio::spawn(stock_task.run()).abort_handle()];
+        if stock_state.wait_for(|state| state.is_known).await.is_err() {
+            return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
+        }
+        tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
+        tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
+        tasks.push(tokio::spawn(listener::run(Arc::clone(&core), listener)).abort_handle());
+        Ok(Self { core, local_addr, stock_state, tasks })
+    }
+
+    /// Where clients connect.
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.core.counters
+    }
+
+    /// Connections open now.
+    pub fn connections(&self) -> usize {
+        self.core.connections.load(Ordering::Acquire)
+    }
+
+    /// Purchases accepted and not answered yet.
+    pub fn unfinished(&self) -> usize {
+        self.stock_state.borrow().unfinished.saturating_add(self.core.funnel.door.len())
+    }
+
+    /// Why the gateway should not be sent clients; empty when it may.
+    pub fn not_ready(&self) -> Vec<&'static str> {
+        let state = *self.stock_state.borrow();
+        let fresh = self.core.funnel.board.is_fresh(self.core.clock.now().mono_ms());
+        let reasons = [
+            (*self.core.draining.borrow(), "draining"),
+            (!state.is_known, "a shard is not known yet"),
+            (state.is_fenced, "another process uses this one's number; restart this one"),
+            (!fresh, "the feeds lag behind their bound, or the store does not answer"),
+        ];
+        reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
+    }
+
+    /// How full the memory of the rate limits is.
+    pub fn limiter_keys(&self) -> KeyCounts {
+        self.core.funnel.limits.key_counts()
+    }
+
+    fn stop(&self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+
+    /// Ends it: accepts nothing more, says GOAWAY, answers everything accepted, closes what is left after the
+    /// drain timeout. True if everything accepted was answered.
+    pub async fn drain(&self) -> bool {
+        self.core.draining.send_replace(true);
+        let timeout = self.core.settings.drain_timeout.saturating_add(Duration::from_secs(1));
+        let closed = async {
+            loop {
+                let next = self.core.connection_closed.notified();
+                if self.connections() == 0 {
+                    return;
+                }
+                next.await;
+            }
+        };
+        // Who is still there is closed with the tasks.
+        let _ = tokio::time::timeout(timeout, closed).await;
+        let unconfirmed_after = Duration::from_millis(self.core.settings.stock.unconfirmed_after_ms);
+        let mut stock_state = self.stock_state.clone();
+        let answered = stock_state.wait_for(|state| state.unfinished == 0);
+        let answered =
+            tokio::time::timeout(unconfirmed_after, answered).await.is_ok_and(|state| state.is_ok());
+        self.stop();
+        answered && self.core.funnel.door.len() == 0
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Drives what operators asked for, and shows the funnel what is on sale. What fails is tried again.
+async fn follow_catalogue<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut known: u64) {
+    loop {
+        tokio::time::sleep(CATALOGUE_INTERVAL).await;
+        match store.version().await {
+            Ok(version) if version == known => {}
+            Ok(_) => match reread(&core, store.as_ref()).await {
+                Ok(version) => known = version,
+                Err(error) => tracing::warn!(%error, "the catalogue cannot be read; the last one stays"),
+            },
+            Err(error) => tracing::warn!(%error, "the catalogue's version cannot be read"),
+        }
+    }
+}
+
+async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<u64, StoreError> {
+    let loads = store.drive_loads().await?;
+    let version = store.version().await?;
+    let activities = store.activities().await?;
+    tracing::info!(version, loads, activities = activities.len(), "catalogue read anew");
+    core.funnel.on_sale.store(Arc::new(OnSale::new(activities, &core.funnel.board)));
+    Ok(version)
+}
+
+async fn retain_keys(core: Arc<Core>) {
+    loop {
+        tokio::time::sleep(RETAIN_INTERVAL).await;
+        core.funnel.limits.retain(core.clock.now().mono_ns);
+    }
+}

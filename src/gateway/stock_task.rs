@@ -1,0 +1,221 @@
+//! The stock task: drives the stock engine between the door, the store and the feeds.
+//!
+//! One task per gateway. It takes admitted BUYs from the door, sends the engine's calls to the store (each in a
+//! task of its own, so that nothing cancels one midway), reads the feeds, answers tickets and pushes news. It
+//! never decides anything about stock itself. A store that fails is asked again; the engine tells the clients.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
+
+use super::Core;
+use super::door::{Admitted, Ticket};
+use super::funnel::{busy_hint_ms, order_of};
+use crate::protocol::{Reply, Status};
+use crate::stock::calls::{Call, Reply as CallReply, ShardId, Snapshot};
+use crate::stock::{Outcome, Stock};
+use crate::store::{FeedRead, ReservationStore, StoreError};
+
+/// How long one read of the feeds waits for news.
+const FEED_WAIT: Duration = Duration::from_millis(100);
+/// After a read that failed.
+const FEED_BACK_OFF: Duration = Duration::from_millis(50);
+/// Calls, reads and snapshots under way at a time: one call a shard, repeated ones, one read, 16 snapshots.
+const ARRIVALS_MAX: usize = 128;
+
+/// What comes back from the store.
+enum Arrival {
+    Answered { shard: ShardId, number: u64, reply: Result<CallReply, StoreError> },
+    Feeds { began_ms: u64, reads: Result<Vec<(ShardId, FeedRead)>, StoreError> },
+    Snapshot { shard: ShardId, snapshot: Result<Snapshot, StoreError> },
+}
+
+/// What the rest of the gateway may know of the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StockState {
+    /// All 16 shards are known: the gateway may open.
+    pub(super) is_known: bool,
+    /// Purchases that wait or are in flight.
+    pub(super) unfinished: usize,
+    /// Another process uses this one's number.
+    pub(super) is_fenced: bool,
+}
+
+pub(super) struct StockTask<S> {
+    pub(super) core: Arc<Core>,
+    pub(super) store: Arc<S>,
+    pub(super) stock: Stock<Ticket>,
+    pub(super) state: watch::Sender<StockState>,
+}
+
+impl<S: ReservationStore> StockTask<S> {
+    /// Runs until the gateway stops it (by dropping the task) after everything accepted has been answered.
+    pub(super) async fn run(mut self) {
+        let (arrivals_in, mut arrivals) = mpsc::channel(ARRIVALS_MAX);
+        let mut tick = tokio::time::interval(Duration::from_millis(Stock::<Ticket>::poll_interval_ms()));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut snapshots_asked: Vec<ShardId> = Vec::new();
+        let mut reading = false;
+        loop {
+            self.ask_snapshots(&mut snapshots_asked, &arrivals_in);
+            if !reading && snapshots_asked.is_empty() {
+                reading = true;
+                self.read_feeds(&arrivals_in);
+            }
+            for call in self.stock.poll_calls(self.now_ms()) {
+                self.send(call, &arrivals_in);
+            }
+            self.deliver();
+            tokio::select! {
+                biased;
+                Some(arrival) = arrivals.recv() => {
+                    self.take_in(arrival, &mut snapshots_asked, &mut reading);
+                    while let Ok(arrival) = arrivals.try_recv() {
+                        self.take_in(arrival, &mut snapshots_asked, &mut reading);
+                    }
+                }
+                () = self.core.funnel.door.wake.notified() => {}
+                _ = tick.tick() => {}
+            }
+            self.empty_door();
+            self.stock.tick(self.now_ms());
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.core.clock.now().mono_ms()
+    }
+
+    fn empty_door(&mut self) {
+        let now_ms = self.now_ms();
+        for shard in ShardId::all() {
+            while self.stock.has_room(shard) {
+                let Some(Admitted { ticket, purchase }) = self.core.funnel.door.take(shard) else { break };
+                if let Err(ticket) = self.stock.push(now_ms, ticket, purchase) {
+                    self.answer(&ticket, Outcome::Busy);
+                }
+            }
+        }
+    }
+
+    fn take_in(&mut self, arrival: Arrival, snapshots_asked: &mut Vec<ShardId>, reading: &mut bool) {
+        let now_ms = self.now_ms();
+        match arrival {
+            Arrival::Answered { shard, number, reply: Ok(reply) } => {
+                self.core.counters.calls_answered.fetch_add(1, Ordering::Relaxed);
+                self.stock.on_reply(now_ms, shard, number, reply);
+            }
+            Arrival::Answered { shard, number, reply: Err(error) } => {
+                tracing::warn!(%error, shard = shard.number(), number, "no reply from the store");
+                self.core.counters.calls_repeated.fetch_add(1, Ordering::Relaxed);
+                self.stock.on_no_reply(now_ms, shard, number);
+            }
+            Arrival::Snapshot { shard, snapshot } => {
+                snapshots_asked.retain(|asked| *asked != shard);
+                match snapshot {
+                    Ok(snapshot) => self.stock.on_snapshot(now_ms, &snapshot),
+                    Err(error) => {
+                        tracing::warn!(%error, shard = shard.number(), "no snapshot from the store");
+                    }
+                }
+            }
+            Arrival::Feeds { began_ms, reads } => {
+                *reading = false;
+                match reads {
+                    Ok(reads) => self.on_feeds(now_ms, began_ms, reads),
+                    Err(error) => tracing::warn!(%error, "the feeds cannot be read"),
+                }
+            }
+        }
+    }
+
+    fn on_feeds(&mut self, now_ms: u64, began_ms: u64, reads: Vec<(ShardId, FeedRead)>) {
+        for (shard, read) in reads {
+            match read {
+                FeedRead::Events(events) => self.stock.on_events(now_ms, shard, &events),
+                FeedRead::Gap => self.stock.on_gap(shard),
+            }
+        }
+        // What the read did not bring had not happened when it began.
+        for shard in ShardId::all() {
+            self.stock.on_current(shard, began_ms);
+        }
+    }
+
+    fn ask_snapshots(&self, asked: &mut Vec<ShardId>, arrivals: &mpsc::Sender<Arrival>) {
+        for shard in self.stock.snapshots_wanted() {
+            if asked.contains(&shard) {
+                continue;
+            }
+            asked.push(shard);
+            let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
+            tokio::spawn(async move {
+                let snapshot = store.snapshot(shard).await;
+                if snapshot.is_err() {
+                    tokio::time::sleep(FEED_BACK_OFF).await;
+                }
+                // Gone only when the stock task is.
+                let _ = arrivals.send(Arrival::Snapshot { shard, snapshot }).await;
+            });
+        }
+    }
+
+    fn read_feeds(&self, arrivals: &mpsc::Sender<Arrival>) {
+        let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
+        let (began_ms, positions) = (self.now_ms(), self.stock.feed_positions());
+        tokio::spawn(async move {
+            let reads = store.read_feeds(&positions, FEED_WAIT).await;
+            if reads.is_err() {
+                tokio::time::sleep(FEED_BACK_OFF).await;
+            }
+            let _ = arrivals.send(Arrival::Feeds { began_ms, reads }).await;
+        });
+    }
+
+    fn send(&self, call: Call, arrivals: &mpsc::Sender<Arrival>) {
+        let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
+        tokio::spawn(async move {
+            let (shard, number) = (call.shard, call.number);
+            let reply = store.call(&call).await;
+            let _ = arrivals.send(Arrival::Answered { shard, number, reply }).await;
+        });
+    }
+
+    fn deliver(&mut self) {
+        for (ticket, outcome) in self.stock.take_outcomes() {
+            self.answer(&ticket, outcome);
+        }
+        for (user, mark) in self.stock.take_news() {
+            let pushed = self.core.subscribers.push(user, order_of(mark));
+            self.core.counters.pushes.fetch_add(pushed, Ordering::Relaxed);
+        }
+        let state = StockState {
+            is_known: self.stock.snapshots_wanted().next().is_none(),
+            unfinished: self.stock.unfinished(),
+            is_fenced: self.stock.is_fenced(),
+        };
+        self.state.send_if_modified(|known| std::mem::replace(known, state) != state);
+    }
+
+    fn answer(&self, ticket: &Ticket, outcome: Outcome) {
+        let (status, hint_ms, reply) = match outcome {
+            Outcome::Queued(mark) => (Status::Queued, 0, Reply::Order(order_of(mark))),
+            Outcome::Already(mark) => (Status::Already, 0, Reply::Order(order_of(mark))),
+            Outcome::NotAgain => (Status::NotAgain, 0, Reply::Empty),
+            Outcome::SoldOut => (Status::SoldOut, 0, Reply::Empty),
+            Outcome::Insufficient(left) => (Status::Insufficient, busy_hint_ms(), Reply::Left { left }),
+            Outcome::Busy => (Status::Busy, busy_hint_ms(), Reply::Empty),
+            Outcome::Unconfirmed(order_number) => {
+                (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
+            }
+        };
+        if ticket.names_user && matches!(outcome, Outcome::Queued(_) | Outcome::Already(_)) {
+            self.core.subscribers.subscribe(ticket.user, &ticket.peer, true);
+        }
+        self.core.counters.status(status);
+        ticket.peer.answer(ticket.request_id, status, hint_ms, &reply);
+    }
+}

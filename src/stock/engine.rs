@@ -1,0 +1,272 @@
+//! The engine: one gateway process's side of the stock protocol (rules 5 to 10).
+//!
+//! Synchronous and without I/O: the stock task feeds it requests, replies, feed events and the time, and takes
+//! calls and outcomes from it; a model test does the same with losses and delays. It never waits, never reads a
+//! clock, and never says `SOLD_OUT` unless the whole view, still and fresh, says so. A call whose reply is lost is
+//! given out again under its number until the store has answered it.
+
+use std::sync::Arc;
+
+use super::board::{Board, Left};
+use super::buyers::{Buyers, Standing};
+use super::calls::{
+    Call, CallBody, Change, Event, Gen, Item, Mark, ProcessNumber, SHARDS, ShardId, Snapshot,
+};
+use super::lane::{InFlight, Lane, Waiting};
+use super::order_numbers::OrderNumbers;
+use super::per_shard::PerShard;
+use super::purchase::{Outcome, Purchase, Settings};
+use super::view::{Applied, View};
+use crate::protocol::{SkuKey, UserId};
+
+/// One process's engine. `T` is whatever the caller needs to deliver an [`Outcome`].
+#[derive(Debug)]
+pub struct Stock<T> {
+    pub(super) settings: Settings,
+    pub(super) process: ProcessNumber,
+    pub(super) generation: Gen,
+    order_numbers: OrderNumbers,
+    pub(super) view: View,
+    /// Rises with every change of the view.
+    pub(super) view_revision: u64,
+    pub(super) lanes: PerShard<Lane<T>>,
+    pub(super) buyers: Arc<Buyers>,
+    board: Arc<Board>,
+    outcomes: Vec<(T, Outcome)>,
+    news: Vec<(UserId, Mark)>,
+    /// Another process uses this one's number: nothing is called any more.
+    pub(super) fenced: bool,
+    pub(super) random: fastrand::Rng,
+}
+
+impl<T> Stock<T> {
+    /// The engine of a process that has registered and called nothing yet.
+    pub fn new(
+        settings: Settings,
+        process: ProcessNumber,
+        generation: Gen,
+        buyers: Arc<Buyers>,
+        board: Arc<Board>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            settings,
+            process,
+            generation,
+            order_numbers: OrderNumbers::new(process),
+            view: View::new(generation),
+            view_revision: 0,
+            lanes: PerShard::new(|_| Lane::new()),
+            buyers,
+            board,
+            outcomes: Vec::new(),
+            news: Vec::new(),
+            fenced: false,
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// Takes in a purchase that passed the funnel. Gives the ticket back when its shard's queue is full or the
+    /// process is fenced: the client is told BUSY.
+    pub fn push(&mut self, now_ms: u64, ticket: T, purchase: Purchase) -> Result<(), T> {
+        let shard = ShardId::of(purchase.user);
+        let lane = &mut self.lanes[shard];
+        if self.fenced || lane.waiting.len() >= self.settings.queue_items_max {
+            return Err(ticket);
+        }
+        let Some(order) = self.order_numbers.next() else { return Err(ticket) };
+        let within = |setting: u64| match u64::from(purchase.patience_ms) {
+            0 => now_ms.saturating_add(setting),
+            asked => now_ms.saturating_add(setting.min(asked)),
+        };
+        let item = Item {
+            user: purchase.user,
+            sku: purchase.sku,
+            order,
+            quantity: purchase.quantity.max(1),
+            attempt: 1,
+        };
+        lane.waiting.push_back(Waiting {
+            ticket: Some(ticket),
+            item,
+            patience_until_ms: within(self.settings.patience_ms),
+            unconfirmed_at_ms: within(self.settings.unconfirmed_after_ms),
+            gathers: 0,
+            not_before_ms: 0,
+        });
+        lane.has_new_items = true;
+        Ok(())
+    }
+
+    /// Whether a shard's queue has room.
+    pub fn has_room(&self, shard: ShardId) -> bool {
+        self.lanes[shard].waiting.len() < self.settings.queue_items_max
+    }
+
+    /// Items that wait or are in flight.
+    pub fn unfinished(&self) -> usize {
+        let count = |lane: &Lane<T>| {
+            lane.waiting.len().saturating_add(lane.in_flight.as_ref().map_or(0, |flight| flight.items.len()))
+        };
+        self.lanes.iter().map(|(_, lane)| count(lane)).fold(0, usize::saturating_add)
+    }
+
+    /// Whether another process was seen to use this one's number.
+    pub const fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    /// Outcomes since the last time, each ticket once.
+    pub fn take_outcomes(&mut self) -> Vec<(T, Outcome)> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    /// Marks that came to be or moved on, learnt since the last time: what `RESULT_PUSH` tells.
+    pub fn take_news(&mut self) -> Vec<(UserId, Mark)> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Shards whose snapshot is missing.
+    pub fn snapshots_wanted(&self) -> impl Iterator<Item = ShardId> {
+        ShardId::all().filter(|shard| self.view.needs_snapshot(*shard))
+    }
+
+    /// Where to read the feeds on.
+    pub fn feed_positions(&self) -> [(Gen, u64); SHARDS] {
+        ShardId::ALL.map(|shard| self.view.position(shard))
+    }
+
+    /// Takes in a snapshot.
+    pub fn on_snapshot(&mut self, now_ms: u64, snapshot: &Snapshot) {
+        self.raise_generation(snapshot.shard, snapshot.generation);
+        if !self.view.apply_snapshot(now_ms, snapshot) {
+            return;
+        }
+        for (user, mark) in &snapshot.marks {
+            self.learn(*user, *mark);
+        }
+        self.republish(snapshot.counters.iter().map(|counters| counters.sku));
+    }
+
+    /// Takes in events of a shard's feed, in their order; a gap asks for a snapshot.
+    pub fn on_events(&mut self, now_ms: u64, shard: ShardId, events: &[Event]) {
+        for event in events {
+            match self.view.apply_event(now_ms, shard, event) {
+                Applied::Old => continue,
+                Applied::Gap => {
+                    self.on_gap(shard);
+                    break;
+                }
+                Applied::Next => {}
+            }
+            if let Change::Marked(marks) = &event.change {
+                for (user, mark) in marks {
+                    self.learn(*user, *mark);
+                }
+            }
+        }
+        let touched = events.iter().flat_map(|event| &event.counters).map(|counters| counters.sku);
+        self.republish(touched);
+    }
+
+    /// The shard's feed no longer reaches back to the position asked for.
+    pub fn on_gap(&mut self, shard: ShardId) {
+        self.view.lose(shard);
+        self.republish(std::iter::empty());
+    }
+
+    /// A read of the shard's feed that began at `at_ms` found its end.
+    pub fn on_current(&mut self, shard: ShardId, at_ms: u64) {
+        self.view.current(shard, at_ms);
+        self.board.set_fresh_until(self.fresh_until_ms());
+    }
+
+    fn fresh_until_ms(&self) -> u64 {
+        match self.view.current_since_ms() {
+            0 => 0,
+            since_ms => since_ms.saturating_add(self.settings.view_lag_ms_max),
+        }
+    }
+
+    /// How many units are left, as far as it may be said at `now_ms`.
+    pub(super) fn left(&self, sku: SkuKey, now_ms: u64) -> Left {
+        if now_ms > self.fresh_until_ms() { Left::Unknown } else { self.view.left(sku) }
+    }
+
+    /// Sends the lane's next call: it becomes the one in flight.
+    pub(super) fn launch(
+        &mut self,
+        now_ms: u64,
+        shard: ShardId,
+        body: CallBody,
+        items: Vec<Waiting<T>>,
+    ) -> Call {
+        let lane = &mut self.lanes[shard];
+        lane.last_number = lane.last_number.saturating_add(1);
+        let call = Call {
+            process: self.process,
+            generation: self.generation,
+            shard,
+            number: lane.last_number,
+            body,
+        };
+        lane.in_flight = Some(InFlight {
+            call: call.clone(),
+            items,
+            resend_at_ms: None,
+            copies: 1,
+            lost_at_ms: now_ms.saturating_add(self.settings.call_timeout_ms),
+        });
+        call
+    }
+
+    pub(super) const fn may_call(&self) -> bool {
+        !self.fenced
+    }
+
+    pub(super) fn tell(&mut self, waiting: &mut Waiting<T>, outcome: Outcome) {
+        if let Some(ticket) = waiting.ticket.take() {
+            self.outcomes.push((ticket, outcome));
+        }
+    }
+
+    pub(super) fn tell_unconfirmed(&mut self, waiting: &mut Waiting<T>) {
+        let item = waiting.item;
+        self.buyers.doubt(item.sku.activity, item.user, item.order);
+        self.tell(waiting, Outcome::Unconfirmed(item.order));
+    }
+
+    pub(super) fn resolve_refused(&self, item: &Item) {
+        self.buyers.resolve_refused(item.sku.activity, item.user, item.order);
+    }
+
+    pub(super) fn learn(&mut self, user: UserId, mark: Mark) {
+        if self.buyers.learn(user, mark) {
+            self.news.push((user, mark));
+        }
+    }
+
+    pub(super) fn raise_generation(&mut self, shard: ShardId, generation: Gen) {
+        self.generation = self.generation.max(generation);
+        if self.view.raise_generation(shard, generation) {
+            self.buyers.forget(shard);
+        }
+    }
+
+    pub(super) fn republish(&mut self, skus: impl Iterator<Item = SkuKey>) {
+        self.view_revision = self.view_revision.wrapping_add(1);
+        self.board.set_fresh_until(self.fresh_until_ms());
+        for sku in skus {
+            self.board.slot(sku).publish(self.view.left(sku), self.view.free_everywhere(sku));
+        }
+    }
+
+    /// Rule 10: what a waiter would be told if he came in anew.
+    pub(super) fn standing_outcome(&self, item: &Item) -> Option<Outcome> {
+        match self.buyers.standing(item.sku.activity, item.user)? {
+            Standing::Order(mark) if mark.state.is_live() => Some(Outcome::Already(mark)),
+            Standing::Order(_) => Some(Outcome::NotAgain),
+            Standing::Unconfirmed(order) => Some(Outcome::Unconfirmed(order)),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A lane: what waits for one shard, and the one call in flight to it.
+//!
+//! Owned by the [`Stock`](super::Stock) engine. Pure data and bookkeeping; planning is in `plan`.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::calls::{Call, CallBody, Item, ShardId};
+use crate::protocol::SkuKey;
+
+/// An item and who waits for its outcome.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    /// `None` once its outcome was told (UNCONFIRMED); the item itself lives on.
+    pub(super) ticket: Option<T>,
+    pub(super) item: Item,
+    /// Not sent by then → BUSY.
+    pub(super) patience_until_ms: u64,
+    /// Sent, but no reply by then → UNCONFIRMED.
+    pub(super) unconfirmed_at_ms: u64,
+    /// How often the store said "empty here" to an item of more than one unit.
+    pub(super) gathers: u32,
+    /// Not tried again before.
+    pub(super) not_before_ms: u64,
+}
+
+/// The call that a lane waits for.
+#[derive(Debug)]
+pub(super) struct InFlight<T> {
+    pub(super) call: Call,
+    /// The items of the call's body, in the same order.
+    pub(super) items: Vec<Waiting<T>>,
+    /// When to send it again; `None` while a copy is out.
+    pub(super) resend_at_ms: Option<u64>,
+    /// Copies sent so far.
+    pub(super) copies: u32,
+    /// When the copy that is out counts as lost.
+    pub(super) lost_at_ms: u64,
+}
+
+impl<T> InFlight<T> {
+    /// The move that this call makes, if it does.
+    pub(super) fn pull(&self) -> Option<(SkuKey, ShardId)> {
+        match self.call.body {
+            CallBody::MoveOut { sku, target, .. } => Some((sku, target)),
+            CallBody::Reserve { .. } => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Lane<T> {
+    pub(super) waiting: VecDeque<Waiting<T>>,
+    pub(super) in_flight: Option<InFlight<T>>,
+    /// The number of the last call.
+    pub(super) last_number: u64,
+    /// Units that waiting items miss here, per SKU: what a pull may bring.
+    pub(super) missing: HashMap<SkuKey, u32>,
+    /// Items came, or came back, since the last plan.
+    pub(super) has_new_items: bool,
+    /// The view's revision and the time when the waiting items were last looked at.
+    pub(super) looked_at: Option<(u64, u64)>,
+    /// Not called before: the store refused the generation or does not serve.
+    pub(super) not_before_ms: u64,
+}
+
+impl<T> Lane<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            in_flight: None,
+            last_number: 0,
+            missing: HashMap::new(),
+            has_new_items: false,
+            looked_at: None,
+            not_before_ms: 0,
+        }
+    }
+
+    /// Puts items back in front, in their order.
+    pub(super) fn put_back(&mut self, items: impl DoubleEndedIterator<Item = Waiting<T>>) {
+        for item in items.rev() {
+            self.waiting.push_front(item);
+        }
+        self.has_new_items = true;
+    }
+}

@@ -1,0 +1,54 @@
+//! Order numbers: process number (27 bits) · sequence (36 bits).
+//!
+//! No clock in it, so none can step back; no lease, so none can be held twice. The process number is durable and
+//! never reused, and one process gives each sequence once.
+
+use super::calls::ProcessNumber;
+use crate::protocol::OrderNumber;
+
+const SEQUENCE_BITS: u32 = 36;
+const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
+/// The greatest process number.
+pub const PROCESS_MAX: u32 = (1 << 27) - 1;
+
+/// The order numbers of one process, ascending.
+#[derive(Debug)]
+pub struct OrderNumbers {
+    process: ProcessNumber,
+    sequence: u64,
+}
+
+impl OrderNumbers {
+    /// The numbers of a process that has given none yet.
+    pub const fn new(process: ProcessNumber) -> Self {
+        Self { process, sequence: 0 }
+    }
+}
+
+impl Iterator for OrderNumbers {
+    type Item = OrderNumber;
+
+    /// The next number; `None` after 2³⁶ − 1 of them (restart the process for a fresh process number).
+    fn next(&mut self) -> Option<OrderNumber> {
+        if self.sequence >= SEQUENCE_MAX || self.process.0 > PROCESS_MAX {
+            return None;
+        }
+        self.sequence = self.sequence.saturating_add(1);
+        Some(OrderNumber((u64::from(self.process.0) << SEQUENCE_BITS) | self.sequence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_two_processes_never_meet_and_end_instead_of_wrapping() {
+        let mut first = OrderNumbers::new(ProcessNumber(1));
+        let mut last = OrderNumbers { process: ProcessNumber(PROCESS_MAX), sequence: SEQUENCE_MAX - 1 };
+        assert_eq!(first.next(), Some(OrderNumber((1 << 36) + 1)));
+        assert_eq!(first.next(), Some(OrderNumber((1 << 36) + 2)));
+        assert_eq!(last.next(), Some(OrderNumber((1 << 63) - 1)));
+        assert_eq!(last.next(), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! What goes into the engine and what comes out: purchases, outcomes, and the bounds it keeps.
+
+use super::calls::Mark;
+use crate::protocol::{OrderNumber, SkuKey, UserId};
+
+/// Bounds and times of the engine. Times are milliseconds of one monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Items that may wait per shard.
+    pub queue_items_max: usize,
+    /// Items per call.
+    pub batch_items_max: usize,
+    /// An item not sent by then is told BUSY.
+    pub patience_ms: u64,
+    /// An item sent but not answered by then (counted from its arrival) is told UNCONFIRMED.
+    pub unconfirmed_after_ms: u64,
+    /// A call without a reply is sent again after so long.
+    pub call_timeout_ms: u64,
+    /// A view whose feeds were not read to their end for longer says nothing.
+    pub view_lag_ms_max: u64,
+    /// How often an item of more than one unit may find its gathered units taken.
+    pub gathers_max: u32,
+    /// Units on their way to a shard that no item waits for are brought in after so long.
+    pub orphan_wait_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            queue_items_max: 4096,
+            batch_items_max: 256,
+            patience_ms: 2000,
+            unconfirmed_after_ms: 3000,
+            call_timeout_ms: 1000,
+            view_lag_ms_max: 500,
+            gathers_max: 3,
+            orphan_wait_ms: 50,
+        }
+    }
+}
+
+/// What a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The unit is the user's, durably.
+    Queued(Mark),
+    /// He holds another order.
+    Already(Mark),
+    /// His order was closed and he may not buy again.
+    NotAgain,
+    /// Nothing is left anywhere.
+    SoldOut,
+    /// So many are left, fewer than asked for; not final.
+    Insufficient(u32),
+    /// Not tried; nothing was done.
+    Busy,
+    /// Not known yet; the number that the order will have if there is one.
+    Unconfirmed(OrderNumber),
+}
+
+/// One request for units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purchase {
+    /// The buyer.
+    pub user: UserId,
+    /// What.
+    pub sku: SkuKey,
+    /// Units, at least 1, all or nothing.
+    pub quantity: u16,
+    /// How long the client waits; the lesser of this and the setting counts. 0 = the setting.
+    pub patience_ms: u32,
+}

@@ -1,0 +1,151 @@
+//! What replies, and their absence, do to the engine (rules 2, 8, 9).
+//!
+//! Part of the engine; run by the stock task. A reply counts only for the call in flight; whatever it says, each
+//! item of the call is either told an outcome or waits again, never both and never neither.
+
+use std::collections::VecDeque;
+
+use super::calls::{Done, Item, ItemAnswer, Mark, Reply, ShardId};
+use super::engine::Stock;
+use super::lane::{InFlight, Waiting};
+use super::purchase::Outcome;
+use crate::protocol::OrderState;
+
+impl<T> Stock<T> {
+    /// No reply came to the copy of call `number` that is out; it is sent again. Other numbers are ignored.
+    pub fn on_no_reply(&mut self, now_ms: u64, shard: ShardId, number: u64) {
+        let Some(flight) = self.lanes[shard].in_flight.as_mut() else { return };
+        if flight.call.number == number && flight.resend_at_ms.is_none() {
+            let back_off_ms = 10_u64.saturating_mul(1 << flight.copies.min(6));
+            let jitter_ms = self.random.u64(0..=back_off_ms);
+            flight.resend_at_ms = Some(now_ms.saturating_add(jitter_ms));
+        }
+    }
+
+    /// Takes in the reply to call `number`. Only the number in flight is listened to.
+    pub fn on_reply(&mut self, now_ms: u64, shard: ShardId, number: u64, reply: Reply) {
+        let in_flight = self.lanes[shard].in_flight.take_if(|flight| flight.call.number == number);
+        let Some(flight) = in_flight else { return };
+        match reply {
+            Reply::Done(done) => self.on_done(now_ms, shard, flight, &done),
+            Reply::Gen(generation) => {
+                self.raise_generation(shard, generation);
+                self.re_enter(now_ms, shard, flight.items);
+            }
+            Reply::Recovering => self.re_enter(now_ms, shard, flight.items),
+            Reply::Stale => {
+                tracing::error!(
+                    process = self.process.0,
+                    shard = shard.number(),
+                    number,
+                    "the store has seen a later call under this process's number: another process uses it. \
+                     This one stops selling; restart it"
+                );
+                self.fenced = true;
+                for mut waiting in flight.items {
+                    self.tell_unconfirmed(&mut waiting);
+                }
+            }
+        }
+    }
+
+    /// Nothing was done: the items go back in front, under the same order numbers.
+    fn re_enter(&mut self, now_ms: u64, shard: ShardId, items: Vec<Waiting<T>>) {
+        let pause_ms = self.random.u64(5..=25);
+        self.lanes[shard].not_before_ms = now_ms.saturating_add(pause_ms);
+        for waiting in items.iter().filter(|waiting| waiting.ticket.is_none()) {
+            self.resolve_refused(&waiting.item);
+        }
+        let still_waited_for = items.into_iter().filter(|waiting| waiting.ticket.is_some());
+        self.lanes[shard].put_back(still_waited_for);
+    }
+
+    fn on_done(&mut self, now_ms: u64, shard: ShardId, flight: InFlight<T>, done: &Done) {
+        self.view.apply_reply(now_ms, shard, done.generation, done.seq, &done.counters);
+        self.republish(done.counters.iter().map(|counters| counters.sku));
+        let mut back = Vec::new();
+        for (mut waiting, answer) in flight.items.into_iter().zip(&done.answers) {
+            match *answer {
+                ItemAnswer::Reserved => {
+                    let mark = mark_of(&waiting.item);
+                    self.buyers.learn(waiting.item.user, mark);
+                    self.tell(&mut waiting, Outcome::Queued(mark));
+                }
+                ItemAnswer::Already(mark) => {
+                    self.learn(waiting.item.user, mark);
+                    self.tell(&mut waiting, Outcome::Already(mark));
+                }
+                ItemAnswer::NotAgain => {
+                    self.resolve_refused(&waiting.item);
+                    self.tell(&mut waiting, Outcome::NotAgain);
+                }
+                ItemAnswer::NotLoaded => {
+                    self.resolve_refused(&waiting.item);
+                    self.tell(&mut waiting, Outcome::Busy);
+                }
+                ItemAnswer::EmptyHere => self.on_empty_here(now_ms, waiting, &mut back),
+            }
+        }
+        self.lanes[shard].put_back(back.into_iter());
+    }
+
+    fn on_empty_here(&mut self, now_ms: u64, mut waiting: Waiting<T>, back: &mut Vec<Waiting<T>>) {
+        self.resolve_refused(&waiting.item);
+        if waiting.ticket.is_none() {
+            return;
+        }
+        if waiting.item.quantity > 1 {
+            waiting.gathers = waiting.gathers.saturating_add(1);
+            if waiting.gathers >= self.settings.gathers_max {
+                let left = self.view.free_everywhere(waiting.item.sku);
+                self.tell(&mut waiting, Outcome::Insufficient(left));
+                return;
+            }
+            let jitter_ms = self.random.u64(0..=(5_u64 << waiting.gathers.min(8)));
+            waiting.not_before_ms = now_ms.saturating_add(jitter_ms);
+        }
+        back.push(waiting);
+    }
+
+    /// Tells BUSY and UNCONFIRMED to whom their time is up, and notices calls whose reply is overdue.
+    pub fn tick(&mut self, now_ms: u64) {
+        for shard in ShardId::ALL {
+            let lane = &mut self.lanes[shard];
+            let mut late = VecDeque::new();
+            if lane.waiting.iter().any(|waiting| waiting.patience_until_ms <= now_ms) {
+                let (over, waiting) = std::mem::take(&mut lane.waiting)
+                    .into_iter()
+                    .partition(|waiting| waiting.patience_until_ms <= now_ms);
+                lane.waiting = waiting;
+                late = over;
+            }
+            for mut waiting in late {
+                self.tell(&mut waiting, Outcome::Busy);
+            }
+            let Some(mut flight) = self.lanes[shard].in_flight.take() else { continue };
+            for waiting in &mut flight.items {
+                if waiting.ticket.is_some() && waiting.unconfirmed_at_ms <= now_ms {
+                    self.tell_unconfirmed(waiting);
+                }
+            }
+            let overdue = flight.resend_at_ms.is_none() && flight.lost_at_ms <= now_ms;
+            let number = flight.call.number;
+            self.lanes[shard].in_flight = Some(flight);
+            if overdue {
+                self.on_no_reply(now_ms, shard, number);
+            }
+        }
+    }
+}
+
+/// The mark that a reserved item makes, before its settlement is known.
+const fn mark_of(item: &Item) -> Mark {
+    Mark {
+        order: item.order,
+        sku: item.sku,
+        quantity: item.quantity,
+        attempt: item.attempt,
+        state: OrderState::Reserved,
+        pay_by_ms: 0,
+    }
+}

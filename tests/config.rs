@@ -1,0 +1,493 @@
+//! The configuration as a whole: sources over each other, and everything that is wrong told at once.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    missing_docs,
+    reason = "tests"
+)]
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rushgate::admission::identity::{MintKey, VerifyKey};
+use rushgate::admission::limits;
+use rushgate::config::{
+    Config, ConfigErrors, ConfigFile, ConnectionsMax, MintSettingsError, Origin, Rate, Sources, Synchronous,
+    TokenAlgorithm,
+};
+use tempfile::TempDir;
+use toml::{Table, Value};
+
+const EXAMPLE: &str = include_str!("../rushgate.example.toml");
+
+/// A file, variables and flags, of which any may be empty.
+struct Case {
+    dir: TempDir,
+    sources: Sources,
+}
+
+impl Case {
+    fn new(file: &str, env: &[(&str, &str)], set: &[&str]) -> Self {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("rushgate.toml");
+        fs::write(&path, file).unwrap();
+        let sources = Sources {
+            file: ConfigFile::Required(path),
+            env: env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            set: set.iter().map(|&flag| flag.to_owned()).collect(),
+        };
+        Self { dir, sources }
+    }
+
+    fn load(&self) -> Result<Config, ConfigErrors> {
+        Config::load(&self.sources)
+    }
+
+    /// The messages, with the folder's name taken out.
+    fn messages(&self) -> Vec<String> {
+        let folder = format!("{}/", self.dir.path().display());
+        self.load().unwrap_err().to_string().replace(&folder, "").lines().map(str::to_owned).collect()
+    }
+}
+
+fn load(file: &str, env: &[(&str, &str)], set: &[&str]) -> Config {
+    Case::new(file, env, set).load().unwrap()
+}
+
+/// The one message about a file.
+fn message(file: &str) -> String {
+    let messages = Case::new(file, &[], &[]).messages();
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    messages.into_iter().next().unwrap()
+}
+
+/// Every key of a tree, lists being values.
+fn paths(table: &Table) -> BTreeSet<String> {
+    fn walk(prefix: &str, table: &Table, into: &mut BTreeSet<String>) {
+        for (name, value) in table {
+            let path = format!("{prefix}{name}");
+            match value {
+                Value::Table(inner) => walk(&format!("{path}."), inner, into),
+                _ => assert!(into.insert(path)),
+            }
+        }
+    }
+    let mut all = BTreeSet::new();
+    walk("", table, &mut all);
+    all
+}
+
+fn default_paths() -> BTreeSet<String> {
+    paths(&Table::try_from(Config::default()).unwrap())
+}
+
+/// A default as text, as one would give it in a variable or flag.
+fn default_text(path: &str) -> String {
+    let mut value = Value::try_from(Config::default()).unwrap();
+    for name in path.split('.') {
+        value = value[name].clone();
+    }
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[test]
+fn without_any_source_it_is_the_default() {
+    assert_eq!(Config::load(&Sources::default()).unwrap(), Config::default());
+    let missing =
+        Sources { file: ConfigFile::IfPresent("/nowhere/rushgate.toml".into()), ..Sources::default() };
+    assert_eq!(Config::load(&missing).unwrap(), Config::default());
+    assert_eq!(
+        load("", &[("HOME", "/"), ("RUSHGATEX", "1"), ("OTHER_RUSHGATE_A", "2")], &[]),
+        Config::default()
+    );
+}
+
+#[test]
+fn the_defaults_are_allowed_by_every_source() {
+    let printed = Config::default().print();
+    assert_eq!(load(&printed, &[], &[]), Config::default());
+    let env: Vec<_> = default_paths()
+        .iter()
+        .map(|path| (format!("RUSHGATE_{}", path.replace('.', "_").to_uppercase()), default_text(path)))
+        .collect();
+    let env: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let names: BTreeSet<_> = env.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names.len(), env.len(), "no variable means two keys");
+    assert_eq!(load("", &env, &[]), Config::default());
+    let flags: Vec<_> = default_paths().iter().map(|path| format!("{path}={}", default_text(path))).collect();
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    assert_eq!(load("", &[], &flags), Config::default());
+}
+
+#[test]
+fn the_example_is_the_defaults_and_has_every_key() {
+    // As it stands it changes nothing.
+    assert_eq!(load(EXAMPLE, &[], &[]), Config::default());
+    // "#key = value" is a setting, "# text" is not.
+    let uncommented: String = EXAMPLE
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(setting) if setting.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{setting}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    assert_eq!(load(&uncommented, &[], &[]), Config::default());
+    let table: Table = uncommented.parse().unwrap();
+    assert_eq!(toml::from_str::<Config>(&uncommented).unwrap(), Config::default());
+    assert_eq!(paths(&table), default_paths());
+    // The overrides it shows are allowed.
+    let shown: String = EXAMPLE
+        .lines()
+        .skip_while(|line| *line != "# per_ip_overrides = [")
+        .take_while(|line| *line != "#per_ip_overrides = []")
+        .flat_map(|line| [line.strip_prefix("# ").unwrap(), "\n"])
+        .collect();
+    assert_eq!(load(&format!("[limits]\n{shown}"), &[], &[]).limits.per_ip_overrides.len(), 2);
+}
+
+#[test]
+fn later_sources_win_key_by_key() {
+    let file = r#"
+        [gateway]
+        in_flight_max = 1
+        keepalive = "1s"
+        worker_threads = 1
+        listen = "[::1]:1"
+        [limits]
+        per_user = { rate_per_s = 5 }
+        [limits.per_ip]
+        burst = 7
+    "#;
+    let env = [("RUSHGATE_GATEWAY_IN_FLIGHT_MAX", "2"), ("RUSHGATE_GATEWAY_KEEPALIVE", "2s")];
+    let config = load(file, &env, &["gateway.in_flight_max=3", "gateway.in_flight_max=4"]);
+    assert_eq!(config.gateway.in_flight_max, 4);
+    assert_eq!(config.gateway.keepalive, Duration::from_secs(2));
+    assert_eq!(config.gateway.worker_threads, 1);
+    assert_eq!(config.gateway.listen, "[::1]:1".parse().unwrap());
+    assert_eq!(config.limits.per_user, Rate { rate_per_s: 5, burst: 40 });
+    assert_eq!(config.limits.per_ip, Rate { rate_per_s: 2_000, burst: 7 });
+    assert_eq!(config.stock, Config::default().stock);
+}
+
+#[test]
+fn every_kind_of_value_arrives() {
+    let config = load(
+        r#"
+        [gateway]
+        connections_max = 1000
+        frame_bytes_max = "64KiB"
+        [store]
+        synchronous = "normal"
+        [stock]
+        patience = "200ms"
+        [[limits.per_ip_overrides]]
+        cidr = "127.0.0.0/8"
+        rate_per_s = 0
+        burst = 0
+        "#,
+        &[("RUSHGATE_ADMIN_LISTEN", ""), ("RUSHGATE_GATEWAY_CONNECTIONS_MAX", "auto")],
+        &["auth.issuer=a=b c", "store.data_dir=/tmp/x y"],
+    );
+    assert_eq!(config.gateway.connections_max, ConnectionsMax::Auto);
+    assert_eq!(config.gateway.frame_bytes_max, 65_536);
+    assert_eq!(config.store.synchronous, Synchronous::Normal);
+    assert_eq!(config.stock.patience, Duration::from_millis(200));
+    assert_eq!(config.admin.listen, None);
+    assert_eq!(config.auth.issuer.as_deref(), Some("a=b c"));
+    assert_eq!(config.store.data_dir, PathBuf::from("/tmp/x y"));
+    assert_eq!(config.limits.per_ip_overrides[0].cidr, "127.0.0.0/8".parse().unwrap());
+    let flag = r#"limits.per_ip_overrides=[{cidr="::1",rate_per_s=3,burst=4}]"#;
+    assert_eq!(load("", &[], &[flag]).limits.per_ip_overrides[0].burst, 4);
+    assert_eq!(
+        load("", &[], &["gateway.connections_max=7"]).gateway.connections_max,
+        ConnectionsMax::Count(7)
+    );
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once_and_where() {
+    let file = r#"[gateway]
+listen = "localhost"
+in_flight_max = 0
+keep_alive = "10s"
+keepalive = "200ms"
+drain_timeout = 5
+handshake_timeout = "10"
+frame_bytes_max = "4KB"
+
+[limits]
+per_user = { rate_per_s = -1, burst = "many" }
+
+[[limits.per_ip_overrides]]
+cidr = "10.0.0.1/8"
+rate = 5
+burst = 1
+
+[sotck]
+patience = "1s"
+"#;
+    let case = Case::new(
+        file,
+        &[
+            ("RUSHGATE_GATEWAY_IN_FLIGHT", "5"),
+            ("RUSHGATE_STORE_KIND", "redis"),
+            ("RUSHGATE_AUTH_ALGORITHM", "EdDSA"),
+        ],
+        &["stock.queue_items_max=lots", "patience=1s", "nonsense", "limits.per_user=5"],
+    );
+    let address = "an IP address and port in quotes, such as \"0.0.0.0:7700\"";
+    assert_eq!(
+        case.messages(),
+        [
+            &format!("rushgate.toml line 2: gateway.listen = \"localhost\": allowed: {address}"),
+            "rushgate.toml line 3: gateway.in_flight_max = 0: allowed: a whole number from 1 to 65535",
+            "rushgate.toml line 4: gateway.keep_alive is not a key; did you mean gateway.keepalive?",
+            "rushgate.toml line 5: gateway.keepalive = \"200ms\": allowed: a duration in quotes from \"1s\" to \"1h\"",
+            "rushgate.toml line 6: gateway.drain_timeout = 5: allowed: a duration in quotes from \"100ms\" to \"10m\"",
+            "rushgate.toml line 7: gateway.handshake_timeout = \"10\": it has no unit (ns, us, ms, s, m, h); \
+             allowed: a duration in quotes from \"100ms\" to \"5m\"",
+            "rushgate.toml line 8: gateway.frame_bytes_max = \"4KB\": \"KB\" is not a unit (B, KiB, MiB, GiB); \
+             allowed: a size in quotes from \"1KiB\" to \"64KiB\"",
+            "rushgate.toml line 11: limits.per_user.burst = \"many\": allowed: a whole number from 0 to 100000000",
+            "rushgate.toml line 11: limits.per_user.rate_per_s = -1: allowed: a whole number from 0 to 10000000",
+            "rushgate.toml line 13: limits.per_ip_overrides[0].cidr = \"10.0.0.1/8\": 10.0.0.1/8 has address bits \
+             after its prefix; write 10.0.0.0/8, or another prefix length; allowed: addresses in quotes, such as \
+             \"10.0.0.0/8\" or \"2001:db8::/32\"",
+            "rushgate.toml line 13: limits.per_ip_overrides[0].rate: not a key; did you mean rate_per_s?",
+            "rushgate.toml line 13: limits.per_ip_overrides[0].rate_per_s: missing",
+            "rushgate.toml line 18: sotck is not a key; did you mean stock?",
+            "environment RUSHGATE_GATEWAY_IN_FLIGHT: sets no key; did you mean RUSHGATE_GATEWAY_IN_FLIGHT_MAX?",
+            "environment RUSHGATE_STORE_KIND: store.kind = \"redis\": allowed: \"sqlite\"",
+            "environment RUSHGATE_AUTH_ALGORITHM: auth.public_key_file = \"\": allowed: the path of a public key \
+             (PEM) with auth.algorithm = \"EdDSA\"",
+            "--set patience: patience is not a key; did you mean stock.patience?",
+            "--set nonsense: a flag has the form --set section.key=value",
+            "--set limits.per_user: limits.per_user is a section; its keys: limits.per_user.rate_per_s, \
+             limits.per_user.burst",
+            "--set stock.queue_items_max: stock.queue_items_max = \"lots\": allowed: a whole number from 1 to 1000000",
+        ]
+    );
+}
+
+#[test]
+fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
+    for (path, allowed, refused) in [
+        ("gateway.connections_max", &["auto", "1", "10000000"][..], &["0", "10000001", "Auto", "-1", ""][..]),
+        (
+            "gateway.in_flight_max",
+            &["1", "65535"],
+            &["0", "65536", "1.5", "0x10", " 1", "99999999999999999999"],
+        ),
+        ("gateway.frame_bytes_max", &["1KiB", "64KiB"], &["1023B", "65537B", "4096"]),
+        ("gateway.outbound_bytes_max", &["64KiB", "64MiB"], &["65535B", "65MiB"]),
+        ("gateway.keepalive", &["1s", "1h"], &["999ms", "3601s", "0s"]),
+        (
+            "gateway.listen",
+            &["[::]:0", "1.2.3.4:65535"],
+            &["", ":7700", "1.2.3.4", "1.2.3.4:65536", "host:1"],
+        ),
+        ("gateway.worker_threads", &["0", "1024"], &["-1", "1025"]),
+        ("admin.listen", &["", "127.0.0.1:0"], &["off", "7701"]),
+        ("store.kind", &["sqlite"], &["", "SQLite", "mysql"]),
+        ("store.data_dir", &["x"], &["", "a\0b"]),
+        ("store.synchronous", &["full", "normal"], &["off", "FULL"]),
+        ("stock.patience", &["1ms", "60s"], &["0s", "61s", "1us"]),
+        ("limits.keys_max", &["1", "100000000"], &["0"]),
+        ("limits.per_ip.rate_per_s", &["0", "10000000"], &["10000001", "-1"]),
+        ("limits.per_ip_overrides", &["[]"], &["{}", "[1]", "[{}]", "x", "[{cidr=\"::1\",rate_per_s=1}]"]),
+        ("auth.audience", &["a"], &[""]),
+        ("auth.leeway", &["0s", "5m"], &["301s"]),
+    ] {
+        for text in allowed {
+            let outcome = Case::new("", &[], &[&format!("{path}={text}")]).load();
+            assert!(outcome.is_ok(), "{path} = {text}: {outcome:?}");
+        }
+        for text in refused {
+            let messages = Case::new("", &[], &[&format!("{path}={text}")]).messages();
+            assert!(messages.iter().all(|line| line.contains(path)), "{path} = {text}: {messages:?}");
+        }
+    }
+}
+
+#[test]
+fn types_are_not_guessed_in_a_file() {
+    for (line, says) in [
+        ("gateway = 5", "gateway is a section; its keys: gateway.listen"),
+        ("gateway.in_flight_max = \"64\"", "= \"64\": allowed: a whole number"),
+        ("gateway.in_flight_max = 64.0", "= 64.0: allowed: a whole number"),
+        ("gateway.in_flight_max = true", "= true: allowed: a whole number"),
+        ("gateway.keepalive = [\"60s\"]", "allowed: a duration"),
+        ("gateway.listen.port = 1", "gateway.listen = { port = 1 }: allowed: an IP address"),
+        ("gateway.in_flight_max = 99999999999999999999", "allowed: a whole number from 1 to 65535"),
+        ("limits.per_user = 7", "limits.per_user is a section"),
+        ("limits.per_user.brust = 7", "did you mean limits.per_user.burst?"),
+        ("stock.colour = 1", "the keys of stock: stock.queue_items_max"),
+        ("\"a.b\".c = 1", "a.b is not a key; the sections: gateway,"),
+        ("limits.per_ip_overrides = {}", "a list of at most 256"),
+    ] {
+        let message = message(line);
+        assert!(message.contains(says), "{line}: {message}");
+    }
+}
+
+#[test]
+fn what_hangs_together_is_checked_and_the_culprit_is_named() {
+    for (flags, says) in [
+        (
+            &["limits.global.rate_per_s=5"][..],
+            "--set limits.global.rate_per_s: limits.global.burst = 0: allowed: at least 1",
+        ),
+        (&["limits.per_user.burst=0"], "--set limits.per_user.burst: limits.per_user.burst = 0"),
+        (
+            &["auth.public_key_file=k"],
+            "--set auth.public_key_file: auth.public_key_file = \"k\": allowed: only \"\"",
+        ),
+        (&["auth.algorithm=EdDSA", "auth.public_key_file=k", "auth.secret_file=s"], "--set auth.secret_file"),
+        (
+            &["limits.per_ip_overrides=[{cidr='::1',rate_per_s=1,burst=0}]"],
+            "limits.per_ip_overrides[0].burst = 0: allowed: at least 1",
+        ),
+        (
+            &[
+                "limits.per_ip_overrides=[{cidr='::1',rate_per_s=0,burst=0},{cidr='::1/128',rate_per_s=0,burst=0}]",
+            ],
+            "limits.per_ip_overrides[1].cidr = \"::1/128\": already given by limits.per_ip_overrides[0]",
+        ),
+    ] {
+        let messages = Case::new("", &[], flags).messages();
+        assert!(messages.len() == 1 && messages[0].contains(says), "{flags:?}: {messages:?}");
+    }
+    let off = load("", &[], &["limits.per_user.rate_per_s=0", "limits.per_user.burst=0"]);
+    assert_eq!(off.limits.per_user, Rate { rate_per_s: 0, burst: 0 });
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_one_clear_message() {
+    let missing =
+        Sources { file: ConfigFile::Required("/nowhere/rushgate.toml".into()), ..Sources::default() };
+    let error = Config::load(&missing).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "/nowhere/rushgate.toml: cannot be read: No such file or directory (os error 2)"
+    );
+    let message = message("[gateway]\n\nin_flight_max = = 5\n");
+    assert!(message.starts_with("rushgate.toml line 3: not TOML: "), "{message}");
+    let case = Case::new("[gateway]\nworker_threads = 1\nworker_threads = 1\n", &[], &[]);
+    assert!(case.messages()[0].starts_with("rushgate.toml line 3: not TOML: "), "{:?}", case.messages());
+    fs::write(case.dir.path().join("rushgate.toml"), [0xFF, 0xFE]).unwrap();
+    assert!(case.messages()[0].contains("cannot be read"), "{:?}", case.messages());
+}
+
+#[test]
+fn a_variable_that_is_not_utf8_is_told() {
+    let broken = OsString::from_vec(vec![b'a', 0xFF]);
+    let env = vec![
+        ("RUSHGATE_STORE_DATA_DIR".into(), broken.clone()),
+        (OsString::from_vec(b"RUSHGATE_\xFF".to_vec()), "x".into()),
+        (broken.clone(), broken),
+    ];
+    let error = Config::load(&Sources { env, ..Sources::default() }).unwrap_err();
+    assert_eq!(error.problems().len(), 2);
+    assert_eq!(error.problems()[0].origin, Origin::Env("RUSHGATE_STORE_DATA_DIR".to_owned()));
+    assert!(error.problems()[0].text.contains("not UTF-8"));
+    assert!(error.problems()[1].text.contains("sets no key"));
+}
+
+#[test]
+fn a_long_value_is_cut_in_the_message() {
+    let message = message(&format!("gateway.listen = \"{}\"", "é".repeat(10_000)));
+    assert!(message.len() < 1_000 && message.contains("…: allowed"), "{message}");
+}
+
+#[test]
+fn what_is_printed_is_the_same_configuration_again() {
+    let config = load(
+        "",
+        &[],
+        &[
+            "limits.per_ip_overrides=[{cidr='10.0.0.0/8',rate_per_s=1,burst=2},{cidr='::1',rate_per_s=0,burst=0}]",
+            "gateway.connections_max=5",
+            "gateway.keepalive=1500ms",
+            "admin.listen=",
+            "auth.issuer=it's \"quoted\"",
+        ],
+    );
+    let printed = config.print();
+    assert_eq!(load(&printed, &[], &[]), config);
+    assert!(printed.contains("keepalive = \"1500ms\""), "{printed}");
+    assert!(printed.contains("outbound_bytes_max = \"256KiB\""), "{printed}");
+}
+
+#[test]
+fn no_secret_is_ever_printed() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("secret");
+    fs::write(&path, "correct horse battery staple, twice").unwrap();
+    let config = load("", &[], &[&format!("auth.secret_file={}", path.display())]);
+    assert!(rushgate::admission::identity::Verifier::new(&config.identity_settings()).is_ok());
+    for text in [config.print(), format!("{config:?}"), format!("{:?}", config.identity_settings())] {
+        assert!(!text.contains("battery"), "{text}");
+    }
+}
+
+#[test]
+fn sections_become_the_settings_of_their_modules() {
+    let config = load("", &[], &["limits.per_ip_overrides=[{cidr='::1',rate_per_s=3,burst=4}]"]);
+    let settings = config.limits_settings();
+    assert_eq!(settings.per_user, limits::Rate { rate_per_s: 20, burst: 40 });
+    assert_eq!(settings.per_ip_overrides[0].rate, limits::Rate { rate_per_s: 3, burst: 4 });
+    assert_eq!(settings.keys_max, 2_000_000);
+
+    let data_dir = PathBuf::from("./rushgate-data");
+    let identity = config.identity_settings();
+    assert_eq!(identity.key, VerifyKey::DevSecret(data_dir.clone()));
+    assert_eq!((identity.audience.as_str(), identity.issuer), ("rushgate", None));
+    assert_eq!(identity.leeway, Duration::from_secs(5));
+    assert_eq!(config.mint_settings(None).unwrap().key, MintKey::DevSecret(data_dir));
+    let private = Some(PathBuf::from("p"));
+    assert_eq!(config.mint_settings(private.clone()), Err(MintSettingsError::PrivateKeyUnused("p".into())));
+
+    let with_file = load("", &[], &["auth.secret_file=s", "auth.issuer=shop"]);
+    assert_eq!(with_file.identity_settings().key, VerifyKey::SecretFile("s".into()));
+    assert_eq!(with_file.mint_settings(None).unwrap().issuer.as_deref(), Some("shop"));
+
+    let eddsa = load("", &[], &["auth.algorithm=EdDSA", "auth.public_key_file=k"]);
+    assert_eq!(eddsa.auth.algorithm, TokenAlgorithm::EdDsa);
+    assert_eq!(eddsa.identity_settings().key, VerifyKey::PublicKeyFile("k".into()));
+    assert_eq!(eddsa.mint_settings(None), Err(MintSettingsError::PrivateKeyNeeded));
+    assert_eq!(eddsa.mint_settings(private).unwrap().key, MintKey::PrivateKeyFile("p".into()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_damaged_file_never_makes_it_panic(at: prop::sample::Index, junk in "[\\PC\n]{0,3}", cut in 0_usize..30) {
+        let file = Config::default().print();
+        let from = at.index(file.len());
+        let damaged = format!("{}{junk}{}", &file[..from], &file[(from + cut).min(file.len())..]);
+        if let Err(errors) = Case::new(&damaged, &[], &[]).load() {
+            prop_assert!(!errors.problems().is_empty());
+            prop_assert!(!errors.to_string().contains("defect"), "{}", errors);
+        }
+    }
+
+    #[test]
+    fn no_flag_makes_it_panic(flag in "\\PC*", key in prop::sample::select(vec![
+        "gateway.connections_max", "gateway.keepalive", "limits.per_ip_overrides", "admin.listen", "store.data_dir",
+    ])) {
+        for flag in [flag.clone(), format!("{key}={flag}"), format!("{key}=[{{{flag}}}]")] {
+            if let Err(errors) = Case::new("", &[], &[&flag]).load() {
+                prop_assert!(!errors.to_string().contains("defect"), "{}", errors);
+            }
+        }
+    }
+}
