@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
@@ -17,7 +17,7 @@ use crate::admin::activities::{Activities, ActivityError, NewActivity, NewSku};
 use crate::admission::Cidr;
 use crate::admission::identity::Minter;
 use crate::admission::limits::Limits;
-use crate::config::{Config, IpOverride, Sources};
+use crate::config::{Config, IpOverride, Sources, parse_duration};
 use crate::gateway::Gateway;
 use crate::protocol::{ActivityId, SkuId};
 use crate::rehearsal::{Books, Mode, Progress, Report, SalePlan, Silent, TerminalBar, audit, run_sale};
@@ -43,6 +43,9 @@ pub(super) struct DemoArgs {
     /// Share the connections among the users, as a shop's back end does (always above 20,000 users)
     #[arg(long)]
     service: bool,
+    /// How long a user goes on trying
+    #[arg(long, default_value = "60s", value_parser = parse_duration)]
+    patience: Duration,
     /// Where the database is kept; each run adds an activity to it
     #[arg(long, default_value = "rushgate-data/demo")]
     data_dir: PathBuf,
@@ -156,6 +159,7 @@ fn plan(args: &DemoArgs, addr: SocketAddr, activity: ActivityId) -> SalePlan {
     let mut plan = SalePlan::new(vec![addr], args.users, activity, SKU);
     plan.connections = args.connections;
     plan.mode = if args.service || args.users > APP_USERS_MAX { Mode::Service } else { Mode::App };
+    plan.patience = args.patience;
     plan.descriptors_per_connection = 2;
     plan.seed = u64::from(activity.0);
     plan
