@@ -144,6 +144,9 @@ fn files_are_short_and_nothing_is_left_unfinished() {
     ];
     let mut broken = Vec::new();
     for (file, text) in library() {
+        if file.ends_with("/tests.rs") || file.contains("/tests/") {
+            continue;
+        }
         let before_tests = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
         if before_tests > LINES_MAX {
             broken.push(format!("src/{file}: {before_tests} lines before its tests, at most {LINES_MAX}"));
