@@ -2,7 +2,7 @@
 //!
 //! Owned by the [`Stock`](super::Stock) engine. Pure data and bookkeeping; planning is in `plan`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::calls::{Call, CallBody, Item, ShardId};
 use crate::protocol::SkuKey;
@@ -53,8 +53,9 @@ pub(super) struct Lane<T> {
     pub(super) in_flight: Option<InFlight<T>>,
     /// The number of the last call.
     pub(super) last_number: u64,
-    /// Units that waiting items miss here, per SKU: what a pull may bring.
-    pub(super) missing: HashMap<SkuKey, u32>,
+    /// Units that waiting items miss here, per SKU: what a pull may bring. In order, so that a run of the model
+    /// can be repeated from its seed.
+    pub(super) missing: BTreeMap<SkuKey, u32>,
     /// Items came, or came back, since the last plan.
     pub(super) has_new_items: bool,
     /// The view's revision and the time when the waiting items were last looked at.
@@ -69,7 +70,7 @@ impl<T> Lane<T> {
             waiting: VecDeque::new(),
             in_flight: None,
             last_number: 0,
-            missing: HashMap::new(),
+            missing: BTreeMap::new(),
             has_new_items: false,
             looked_at: None,
             not_before_ms: 0,

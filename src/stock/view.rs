@@ -4,7 +4,7 @@
 //! are of, and an older one never overwrites a newer. "Nothing left anywhere" needs more than sixteen zeros: see
 //! [`View::left`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::board::Left;
 use super::calls::{BringIn, Event, Gen, ShardId, SkuCounters, Snapshot};
@@ -47,8 +47,9 @@ struct ShardState {
 pub(super) struct View {
     skus: HashMap<SkuKey, PerShard<Cell>>,
     shards: PerShard<ShardState>,
-    /// By target: pairs seen with more out than in, and since when.
-    open_moves: PerShard<HashMap<(SkuKey, ShardId), u64>>,
+    /// By target: pairs seen with more out than in, and since when. In order, so that a run of the model can be
+    /// repeated from its seed.
+    open_moves: PerShard<BTreeMap<(SkuKey, ShardId), u64>>,
 }
 
 impl View {
@@ -57,7 +58,7 @@ impl View {
         Self {
             skus: HashMap::new(),
             shards: PerShard::new(shard),
-            open_moves: PerShard::new(|_| HashMap::new()),
+            open_moves: PerShard::new(|_| BTreeMap::new()),
         }
     }
 
