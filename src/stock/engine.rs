@@ -255,10 +255,14 @@ impl<T> Stock<T> {
 
     pub(super) fn republish(&mut self, skus: impl Iterator<Item = SkuKey>) {
         self.view_revision = self.view_revision.wrapping_add(1);
-        self.board.set_fresh_until(self.fresh_until_ms());
+        let fresh_until_ms = self.fresh_until_ms();
+        if fresh_until_ms == 0 {
+            self.board.set_fresh_until(0);
+        }
         for sku in skus {
             self.board.slot(sku).publish(self.view.left(sku), self.view.free_everywhere(sku));
         }
+        self.board.set_fresh_until(fresh_until_ms);
     }
 
     /// Rule 10: what a waiter would be told if he came in anew.
