@@ -145,7 +145,9 @@ impl<T> Stock<T> {
         for (user, mark) in &snapshot.marks {
             self.learn(*user, *mark);
         }
-        self.republish(snapshot.counters.iter().map(|counters| counters.sku));
+        let caught_up = self.view.take_caught_up(snapshot.shard);
+        let told = snapshot.counters.iter().map(|counters| counters.sku);
+        self.republish(told.chain(caught_up));
     }
 
     /// Takes in events of a shard's feed, in their order; a gap asks for a snapshot.
@@ -165,8 +167,11 @@ impl<T> Stock<T> {
                 }
             }
         }
-        let touched = events.iter().flat_map(|event| &event.counters).map(|counters| counters.sku);
-        self.republish(touched);
+        let told = events.iter().flat_map(|event| &event.counters).map(|counters| counters.sku);
+        let mut touched: Vec<SkuKey> = told.chain(self.view.take_caught_up(shard)).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        self.republish(touched.into_iter());
     }
 
     /// The shard's feed no longer reaches back to the position asked for.

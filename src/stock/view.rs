@@ -4,7 +4,7 @@
 //! are of, and an older one never overwrites a newer. "Nothing left anywhere" needs more than sixteen zeros: see
 //! [`View::left`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::board::Left;
 use super::calls::{BringIn, Event, Gen, ShardId, SkuCounters, Snapshot};
@@ -50,6 +50,8 @@ pub(super) struct View {
     /// By target: pairs seen with more out than in, and since when. In order, so that a run of the model can be
     /// repeated from its seed.
     open_moves: PerShard<BTreeMap<(SkuKey, ShardId), u64>>,
+    /// By shard: what a reply told of, later than the feed has been applied to.
+    ahead: PerShard<BTreeSet<SkuKey>>,
 }
 
 impl View {
@@ -59,6 +61,7 @@ impl View {
             skus: HashMap::new(),
             shards: PerShard::new(shard),
             open_moves: PerShard::new(|_| BTreeMap::new()),
+            ahead: PerShard::new(|_| BTreeSet::new()),
         }
     }
 
@@ -85,6 +88,7 @@ impl View {
         let current_at_ms = 0;
         self.shards[shard] = ShardState { generation, feed_seq: 0, snapshot_seq: None, current_at_ms };
         self.open_moves[shard].clear();
+        self.ahead[shard].clear();
         for (_, moves) in self.open_moves.iter_mut() {
             moves.retain(|(_, source), _| *source != shard);
         }
@@ -146,6 +150,20 @@ impl View {
         Applied::Next
     }
 
+    /// SKUs of which more may be said now than when they last changed: the feed, moved on by events of others,
+    /// has come up to what a reply had told of them. Each is named once.
+    pub(super) fn take_caught_up(&mut self, shard: ShardId) -> Vec<SkuKey> {
+        let feed_seq = self.shards[shard].feed_seq;
+        let skus = &self.skus;
+        let is_ahead = |sku: &SkuKey| {
+            skus.get(sku).and_then(|cells| cells[shard].seq).is_some_and(|seq| seq > feed_seq)
+        };
+        let caught_up: Vec<SkuKey> =
+            self.ahead[shard].iter().filter(|sku| !is_ahead(sku)).copied().collect();
+        self.ahead[shard].retain(is_ahead);
+        caught_up
+    }
+
     /// The shard's feed was read to its end by a read that began at `at_ms`.
     pub(super) fn current(&mut self, shard: ShardId, at_ms: u64) {
         let state = &mut self.shards[shard];
@@ -167,6 +185,9 @@ impl View {
             return;
         }
         cell.seq = Some(seq);
+        if seq > self.shards[shard].feed_seq {
+            self.ahead[shard].insert(counters.sku);
+        }
         cell.free = counters.free;
         cell.out.clone_from(&counters.out);
         cell.brought_in.clone_from(&counters.brought_in);
