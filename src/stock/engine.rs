@@ -138,7 +138,7 @@ impl<T> Stock<T> {
 
     /// Takes in a snapshot.
     pub fn on_snapshot(&mut self, now_ms: u64, snapshot: &Snapshot) {
-        self.raise_generation(snapshot.shard, snapshot.generation);
+        self.raise_generation(snapshot.generation);
         if !self.view.apply_snapshot(now_ms, snapshot) {
             return;
         }
@@ -251,10 +251,14 @@ impl<T> Stock<T> {
         }
     }
 
-    pub(super) fn raise_generation(&mut self, shard: ShardId, generation: Gen) {
+    /// Starts anew under a newer generation: views, marks and what the board says are those of an older one.
+    pub(super) fn raise_generation(&mut self, generation: Gen) {
         self.generation = self.generation.max(generation);
-        if self.view.raise_generation(shard, generation) {
-            self.buyers.forget(shard);
+        if self.view.raise_generation(generation) {
+            // First the board falls silent, so that a mark that is not found is not taken for one that is not.
+            let skus = self.view.skus();
+            self.republish(skus.into_iter());
+            self.buyers.forget();
         }
     }
 

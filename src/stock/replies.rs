@@ -29,7 +29,7 @@ impl<T> Stock<T> {
         match reply {
             Reply::Done(done) => self.on_done(now_ms, shard, flight, &done),
             Reply::Gen(generation) => {
-                self.raise_generation(shard, generation);
+                self.raise_generation(generation);
                 self.re_enter(now_ms, shard, flight.items);
             }
             Reply::Recovering => self.re_enter(now_ms, shard, flight.items),

@@ -80,27 +80,25 @@ impl View {
         (self.shards[shard].generation, self.shards[shard].feed_seq)
     }
 
-    /// A newer generation is known: what the shard told under an older one counts no longer. True if it was news.
-    pub(super) fn raise_generation(&mut self, shard: ShardId, generation: Gen) -> bool {
-        if generation <= self.shards[shard].generation {
+    /// A newer generation is known: what was told under an older one counts no longer, in no shard, for the
+    /// generation is the installation's. True if it was news.
+    pub(super) fn raise_generation(&mut self, generation: Gen) -> bool {
+        if self.shards.iter().all(|(_, state)| generation <= state.generation) {
             return false;
         }
-        let current_at_ms = 0;
-        self.shards[shard] = ShardState { generation, feed_seq: 0, snapshot_seq: None, current_at_ms };
-        self.open_moves[shard].clear();
-        self.ahead[shard].clear();
-        for (_, moves) in self.open_moves.iter_mut() {
-            moves.retain(|(_, source), _| *source != shard);
-        }
-        for cells in self.skus.values_mut() {
-            cells[shard] = Cell::default();
-        }
+        let known = std::mem::replace(self, Self::new(generation));
+        // The SKUs stay known, so that what was published of them is taken back.
+        self.skus = known.skus.into_keys().map(|sku| (sku, PerShard::new(|_| Cell::default()))).collect();
         true
+    }
+
+    /// Every SKU that was ever told of.
+    pub(super) fn skus(&self) -> Vec<SkuKey> {
+        self.skus.keys().copied().collect()
     }
 
     /// Applies a snapshot; false if it is of an older generation and was ignored.
     pub(super) fn apply_snapshot(&mut self, now_ms: u64, snapshot: &Snapshot) -> bool {
-        self.raise_generation(snapshot.shard, snapshot.generation);
         if snapshot.generation != self.shards[snapshot.shard].generation {
             return false;
         }
