@@ -70,9 +70,11 @@ impl View {
         self.shards[shard].snapshot_seq.is_none()
     }
 
-    /// A gap was found in the shard's feed.
+    /// A gap was found in the shard's feed. A snapshot that comes now may have been taken long ago, so the shard is
+    /// not current again before its feed has been read on from there.
     pub(super) fn lose(&mut self, shard: ShardId) {
         self.shards[shard].snapshot_seq = None;
+        self.shards[shard].current_at_ms = 0;
     }
 
     /// The position up to which the shard's feed has been applied.
@@ -162,10 +164,13 @@ impl View {
         caught_up
     }
 
-    /// The shard's feed was read to its end by a read that began at `at_ms`.
+    /// The shard's feed was read to its end by a read that began at `at_ms`. Counts for nothing while a snapshot is
+    /// missing: what was read was not applied.
     pub(super) fn current(&mut self, shard: ShardId, at_ms: u64) {
         let state = &mut self.shards[shard];
-        state.current_at_ms = state.current_at_ms.max(at_ms);
+        if state.snapshot_seq.is_some() {
+            state.current_at_ms = state.current_at_ms.max(at_ms);
+        }
     }
 
     /// The oldest of the 16 feeds' last moments of being current.
