@@ -89,6 +89,7 @@ impl<T> Stock<T> {
         lane.waiting.push_back(Waiting {
             ticket: Some(ticket),
             item,
+            in_doubt: false,
             patience_until_ms: within(self.settings.patience_ms),
             unconfirmed_at_ms: within(self.settings.unconfirmed_after_ms),
             gathers: 0,
@@ -275,10 +276,14 @@ impl<T> Stock<T> {
     }
 
     /// Rule 10: what a waiter would be told if he came in anew.
-    pub(super) fn standing_outcome(&self, item: &Item) -> Option<Outcome> {
+    pub(super) fn standing_outcome(&self, waiting: &Waiting<T>) -> Option<Outcome> {
+        let item = &waiting.item;
         match self.buyers.standing(item.sku.activity, item.user)? {
+            Standing::Order(mark) if mark.order == item.order => Some(Outcome::Queued(mark)),
             Standing::Order(mark) if mark.state.is_live() => Some(Outcome::Already(mark)),
             Standing::Order(_) => Some(Outcome::NotAgain),
+            // Its own fate, or the other's, is learnt by asking again.
+            Standing::Unconfirmed(_) if waiting.in_doubt => None,
             Standing::Unconfirmed(order) => Some(Outcome::Unconfirmed(order)),
         }
     }

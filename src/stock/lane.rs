@@ -13,6 +13,9 @@ pub(super) struct Waiting<T> {
     /// `None` once its outcome was told (UNCONFIRMED); the item itself lives on.
     pub(super) ticket: Option<T>,
     pub(super) item: Item,
+    /// The store may hold it: a call with it went out and was refused in a way that does not tell whether an
+    /// earlier copy was executed. It is asked for again, whatever is free, until an answer tells.
+    pub(super) in_doubt: bool,
     /// Not sent by then → BUSY.
     pub(super) patience_until_ms: u64,
     /// Sent, but no reply by then → UNCONFIRMED.
