@@ -3,6 +3,7 @@
 //! Part of the engine; run by the stock task. A reply counts only for the call in flight; whatever it says, each
 //! item of the call is either told an outcome or waits again, never both and never neither.
 
+use super::board::Left;
 use super::calls::{Done, Item, ItemAnswer, Mark, Reply, ShardId};
 use super::engine::Stock;
 use super::lane::{InFlight, Waiting};
@@ -98,8 +99,14 @@ impl<T> Stock<T> {
         if waiting.item.quantity > 1 {
             waiting.gathers = waiting.gathers.saturating_add(1);
             if waiting.gathers >= self.settings.gathers_max {
-                let left = self.view.free_everywhere(waiting.item.sku);
-                self.tell(&mut waiting, Outcome::Insufficient(left));
+                let wanted = u32::from(waiting.item.quantity);
+                // Others are as quick. How many are left is told only where it is known.
+                let outcome = match self.left(waiting.item.sku, now_ms) {
+                    Left::Exactly(0) => Outcome::SoldOut,
+                    Left::Exactly(left) if left < wanted => Outcome::Insufficient(left),
+                    _ => Outcome::Busy,
+                };
+                self.tell(&mut waiting, outcome);
                 return;
             }
             let jitter_ms = self.random.u64(0..=(5_u64 << waiting.gathers.min(8)));
