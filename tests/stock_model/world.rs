@@ -547,7 +547,11 @@ impl World {
         let of_activity: Vec<SkuKey> =
             self.plan.skus.iter().copied().filter(|sku| sku.activity == activity).collect();
         let sku = of_activity[number % of_activity.len()];
-        let sku = if self.draining || self.rng.bool() { sku } else { of_activity[self.rng.usize(0..of_activity.len())] };
+        let sku = if self.draining || self.rng.bool() {
+            sku
+        } else {
+            of_activity[self.rng.usize(0..of_activity.len())]
+        };
         let life = self.gateways[self.rng.usize(0..self.gateways.len())].life;
         let gateway = &mut self.gateways[life.gateway];
         let who = format!("funnel of g{}", life.process);
@@ -715,7 +719,8 @@ impl World {
         for gateway in &self.gateways {
             let left: Vec<_> = self.plan.skus.iter().map(|sku| gateway.left(*sku, self.now_ms)).collect();
             let (unfinished, all) = (gateway.engine.unfinished(), self.knows_all(gateway));
-            text += &format!("{:?}: {unfinished} unfinished, says {left:?}, knows all: {all}; ", gateway.life);
+            text +=
+                &format!("{:?}: {unfinished} unfinished, says {left:?}, knows all: {all}; ", gateway.life);
         }
         text
     }
