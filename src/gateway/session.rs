@@ -97,7 +97,7 @@ impl Session {
         }
         if let Some(status) = self.out_of_place(opcode) {
             self.refuse(frame, status, out);
-            return if opcode == Opcode::Auth { Flow::Close(Ending::BadToken) } else { Flow::Go };
+            return Flow::Go;
         }
         match Request::parse(opcode, frame.body) {
             Err(status) => self.refuse(frame, status, out),
@@ -220,7 +220,7 @@ impl Session {
         };
         if !fits {
             self.refuse(frame, Status::Unexpected, out);
-            return Flow::Close(Ending::BadToken);
+            return Flow::Go;
         }
         if let (Stage::Greeted, Some(user)) = (self.stage, user) {
             self.core.subscribers.subscribe(user, &self.peer, false);
