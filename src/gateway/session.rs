@@ -45,6 +45,28 @@ struct Speaker {
     ip: Option<IpAddr>,
 }
 
+/// What a request's TLVs name. They have to be well-formed whoever sends them, also where nobody believes them.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    user: Option<u64>,
+    ip: Option<IpAddr>,
+}
+
+impl Named {
+    fn of(frame: &Frame<'_>) -> Result<Self, Status> {
+        let user = frame.tlv(tlv::USER).map(<[u8; 8]>::try_from).transpose();
+        let user = user.map_err(|_| Status::BadBody)?.map(u64::from_be_bytes);
+        let ip = frame.tlv(tlv::CLIENT_ADDR).map(client_addr).transpose()?;
+        let fits = |device: &[u8]| {
+            (1..=DEVICE_BYTES_MAX).contains(&device.len()) && std::str::from_utf8(device).is_ok()
+        };
+        if frame.tlv(tlv::DEVICE).is_some_and(|device| !fits(device)) {
+            return Err(Status::BadBody);
+        }
+        Ok(Self { user, ip })
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -99,15 +121,16 @@ impl Session {
             self.refuse(frame, status, out);
             return Flow::Go;
         }
-        match Request::parse(opcode, frame.body) {
+        let parsed = Request::parse(opcode, frame.body).and_then(|request| Ok((request, Named::of(frame)?)));
+        match parsed {
             Err(status) => self.refuse(frame, status, out),
-            Ok(Request::Auth { token }) => return self.on_auth(now, frame, token, out),
-            Ok(Request::Hello { .. }) => self.on_hello(now, frame, out),
-            Ok(Request::Ping { client_time }) => {
+            Ok((Request::Auth { token }, _)) => return self.on_auth(now, frame, token, out),
+            Ok((Request::Hello { .. }, _)) => self.on_hello(now, frame, out),
+            Ok((Request::Ping { client_time }, _)) => {
                 let pong = Reply::Pong { server_time_ms: now.sale_ms, client_time };
                 self.reply(frame, Status::Ok, 0, &pong, out);
             }
-            Ok(request) => self.on_user_request(now, frame, request, out),
+            Ok((request, named)) => self.on_user_request(now, frame, request, named, out),
         }
         Flow::Go
     }
@@ -138,8 +161,15 @@ impl Session {
     }
 
     /// Requests that are about a user.
-    fn on_user_request(&self, now: Now, frame: &Frame<'_>, request: Request<'_>, out: &mut BytesMut) {
-        let speaker = match self.speaker(frame) {
+    fn on_user_request(
+        &self,
+        now: Now,
+        frame: &Frame<'_>,
+        request: Request<'_>,
+        named: Named,
+        out: &mut BytesMut,
+    ) {
+        let speaker = match self.speaker(named) {
             Err(status) => return self.refuse(frame, status, out),
             Ok(speaker) => speaker,
         };
@@ -247,23 +277,14 @@ impl Session {
         }
     }
 
-    /// Whom a request is about: the connection's user, or the one that a service connection names in TLVs. TLVs
-    /// have to be well-formed on either, but an app connection's are not believed.
-    fn speaker(&self, frame: &Frame<'_>) -> Result<Speaker, Status> {
-        let named_user = frame.tlv(tlv::USER).map(<[u8; 8]>::try_from).transpose();
-        let named_user = named_user.map_err(|_| Status::BadBody)?;
-        let named_ip = frame.tlv(tlv::CLIENT_ADDR).map(client_addr).transpose()?;
-        let device_fits = |device: &[u8]| {
-            (1..=DEVICE_BYTES_MAX).contains(&device.len()) && std::str::from_utf8(device).is_ok()
-        };
-        if frame.tlv(tlv::DEVICE).is_some_and(|device| !device_fits(device)) {
-            return Err(Status::BadBody);
-        }
+    /// Whom a request is about: the connection's user, or the one that a service connection names. What an app
+    /// connection names is not believed.
+    fn speaker(&self, named: Named) -> Result<Speaker, Status> {
         if let Stage::App { user, .. } = self.stage {
             return Ok(Speaker { user, ip: Some(self.peer.addr) });
         }
-        let user = named_user.map(u64::from_be_bytes).and_then(UserId::new).ok_or(Status::UserRequired)?;
-        Ok(Speaker { user, ip: named_ip })
+        let user = named.user.and_then(UserId::new).ok_or(Status::UserRequired)?;
+        Ok(Speaker { user, ip: named.ip })
     }
 
     fn reply(&self, frame: &Frame<'_>, status: Status, hint_ms: u32, reply: &Reply, out: &mut BytesMut) {

@@ -13,7 +13,10 @@
     reason = "tests"
 )]
 
+mod bad_bytes;
 mod gated;
 mod handshake;
 mod house;
+mod service;
+mod vectors;
 mod wire;
