@@ -36,7 +36,7 @@ enum Arrival {
 /// What the rest of the gateway may know of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StockState {
-    /// All 16 shards are known: the gateway may open.
+    /// All 16 shards are known, and their feeds were read to the end since the start: the gateway may open.
     pub(super) is_known: bool,
     /// Purchases that wait or are in flight.
     pub(super) unfinished: usize,
@@ -49,6 +49,8 @@ pub(super) struct StockTask<S> {
     pub(super) store: Arc<S>,
     pub(super) stock: Stock<Ticket>,
     pub(super) state: watch::Sender<StockState>,
+    /// The feeds were read to their end at least once.
+    pub(super) has_read_feeds: bool,
 }
 
 impl<S: ReservationStore> StockTask<S> {
@@ -139,6 +141,7 @@ impl<S: ReservationStore> StockTask<S> {
                 FeedRead::Gap => self.stock.on_gap(shard),
             }
         }
+        self.has_read_feeds = true;
         // What the read did not bring had not happened when it began.
         for shard in ShardId::all() {
             self.stock.on_current(shard, began_ms);
@@ -166,8 +169,10 @@ impl<S: ReservationStore> StockTask<S> {
     fn read_feeds(&self, arrivals: &mpsc::Sender<Arrival>) {
         let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
         let (began_ms, positions) = (self.now_ms(), self.stock.feed_positions());
+        // While the view is not fresh, being told at once that there is no news is news.
+        let wait = if self.core.funnel.board.is_fresh(began_ms) { FEED_WAIT } else { Duration::ZERO };
         tokio::spawn(async move {
-            let reads = store.read_feeds(&positions, FEED_WAIT).await;
+            let reads = store.read_feeds(&positions, wait).await;
             if reads.is_err() {
                 tokio::time::sleep(FEED_BACK_OFF).await;
             }
@@ -193,7 +198,7 @@ impl<S: ReservationStore> StockTask<S> {
             self.core.counters.pushes.fetch_add(pushed, Ordering::Relaxed);
         }
         let state = StockState {
-            is_known: self.stock.snapshots_wanted().next().is_none(),
+            is_known: self.has_read_feeds && self.stock.snapshots_wanted().next().is_none(),
             unfinished: self.stock.unfinished(),
             is_fenced: self.stock.is_fenced(),
         };
