@@ -20,6 +20,7 @@ mod house;
 mod limits;
 mod pipelining;
 mod purchase;
+mod pushes;
 mod service;
 mod vectors;
 mod windows;
