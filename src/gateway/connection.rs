@@ -55,6 +55,8 @@ struct Connection {
     /// Replies that the reader has not taken yet.
     pending: BytesMut,
     deadlines: Deadlines,
+    /// When bytes were last read.
+    read_ms: u64,
     /// The client sends nothing new: close when all is answered.
     finishing: Option<Ending>,
 }
@@ -77,6 +79,7 @@ pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
         unread: BytesMut::new(),
         pending: BytesMut::new(),
         deadlines,
+        read_ms: now_ms,
         finishing: None,
     };
     let ending = connection.serve().await;
@@ -91,8 +94,15 @@ impl Connection {
     async fn serve(&mut self) -> Ending {
         let peer = Arc::clone(&self.session.peer);
         let mut draining = self.core.draining.subscribe();
+        let mut is_draining = *draining.borrow_and_update();
         let mut timer = Box::pin(tokio::time::sleep_until(self.next_deadline()));
         loop {
+            // Looked at here too, as is the time below: a socket that always has something to read keeps the
+            // select from ever coming to its later branches.
+            is_draining |= draining.has_changed().unwrap_or(false);
+            if is_draining && !self.session.going_away {
+                self.go_away();
+            }
             if let Some(ending) = self.flush() {
                 return ending;
             }
@@ -124,7 +134,7 @@ impl Connection {
                     if readable.is_err() {
                         return Ending::Broken;
                     }
-                    if let Some(ending) = self.read_and_answer(true) {
+                    if let Some(ending) = self.read_and_answer(true).or_else(|| self.outrun()) {
                         return ending;
                     }
                 }
@@ -138,7 +148,7 @@ impl Connection {
                         return ending;
                     }
                 }
-                _ = draining.wait_for(|draining| *draining), if !self.session.going_away => self.go_away(),
+                _ = draining.wait_for(|draining| *draining), if !is_draining => is_draining = true,
             }
             if !peer.take_outbox(&mut self.pending) {
                 return Ending::SlowReader;
@@ -167,6 +177,7 @@ impl Connection {
             };
             let filled = buffer.get(..kept.saturating_add(fresh))?;
             let now = self.core.clock.now();
+            self.read_ms = now.mono_ms();
             let (consumed, ending) = self.answer(now, filled);
             let rest = filled.get(consumed..)?;
             if rest.is_empty() {
@@ -226,11 +237,12 @@ impl Connection {
 
     fn go_away(&mut self) {
         self.session.go_away(&mut self.pending);
-        let timeout_ms = millis(self.core.settings.drain_timeout);
-        self.deadlines.close = Some(self.core.clock.now().mono_ms().saturating_add(timeout_ms));
+        let now_ms = self.core.clock.now().mono_ms();
+        let close_ms = now_ms.saturating_add(millis(self.core.settings.drain_timeout));
+        self.deadlines.close = Some(self.deadlines.close.map_or(close_ms, |known| known.min(close_ms)));
     }
 
-    /// Writes what it can; an ending if the connection is broken.
+    /// Writes what it can; an ending if the connection is broken, or if too much waits for its reader.
     fn flush(&mut self) -> Option<Ending> {
         while !self.pending.is_empty() {
             match self.stream.try_write(&self.pending) {
@@ -256,14 +268,24 @@ impl Connection {
         let settings = &self.core.settings;
         let deadlines = &self.deadlines;
         let after = |since_ms: u64, timeout| since_ms.saturating_add(millis(timeout));
-        let quiet = if self.session.is_authenticated() {
-            after(deadlines.heard, idle_timeout(settings.keepalive))
-        } else {
-            deadlines.handshake
-        };
-        let frame = deadlines.frame_since.map(|since_ms| after(since_ms, settings.frame_timeout));
+        let handshake = (!self.session.is_authenticated()).then_some(deadlines.handshake);
+        let idle = self.idle_since().map(|since_ms| after(since_ms, idle_timeout(settings.keepalive)));
+        let frame = self.frame_since().map(|since_ms| after(since_ms, settings.frame_timeout));
         let blocked = deadlines.blocked_since.map(|since_ms| after(since_ms, settings.write_timeout));
-        [frame, blocked, deadlines.close].into_iter().flatten().fold(quiet, u64::min)
+        [handshake, idle, frame, blocked, deadlines.close]
+            .into_iter()
+            .flatten()
+            .fold(u64::MAX, u64::min)
+    }
+
+    /// Since when an authenticated client is silent.
+    fn idle_since(&self) -> Option<u64> {
+        self.session.is_authenticated().then_some(self.deadlines.heard)
+    }
+
+    /// Since when a frame is incomplete.
+    fn frame_since(&self) -> Option<u64> {
+        self.deadlines.frame_since
     }
 
     fn next_deadline(&self) -> Instant {
@@ -278,6 +300,14 @@ impl Connection {
         if timer.is_elapsed() || deadline.checked_add(Duration::from_millis(2)) < Some(timer.deadline()) {
             timer.reset(deadline);
         }
+    }
+
+    /// What became overdue while there was always something to read.
+    fn outrun(&mut self) -> Option<Ending> {
+        if self.read_ms < self.next_deadline_ms() {
+            return None;
+        }
+        self.overdue()
     }
 
     /// What is overdue now, told to the client where it may still hear.
@@ -295,11 +325,9 @@ impl Connection {
         }
         let (ending, message) = if !self.session.is_authenticated() && now_ms >= self.deadlines.handshake {
             (Ending::HandshakeTimeout, "HELLO and AUTH did not come in time")
-        } else if over(self.deadlines.frame_since, settings.frame_timeout) {
+        } else if over(self.frame_since(), settings.frame_timeout) {
             (Ending::FrameTimeout, "the frame did not become complete in time")
-        } else if self.session.is_authenticated()
-            && over(Some(self.deadlines.heard), idle_timeout(settings.keepalive))
-        {
+        } else if over(self.idle_since(), idle_timeout(settings.keepalive)) {
             (Ending::Idle, "nothing came for 1.5 times the keepalive interval")
         } else {
             return None;

@@ -14,6 +14,8 @@
 )]
 
 mod bad_bytes;
+mod connections;
+mod deadlines;
 mod gated;
 mod handshake;
 mod house;
