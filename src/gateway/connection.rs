@@ -19,6 +19,7 @@ use super::clock::Now;
 use super::counters::Ending;
 use super::peer::Peer;
 use super::session::{Flow, Session};
+use crate::protocol::frame::REPLY_BYTES_MAX;
 use crate::protocol::{Status, decode};
 
 /// Read at once at most; more waits for the next wake, so that no connection starves the others of its thread.
@@ -55,6 +56,8 @@ struct Connection {
     /// Replies that the reader has not taken yet.
     pending: BytesMut,
     deadlines: Deadlines,
+    /// The reader is slow, and nothing is read from it: what it sends meanwhile is not late.
+    is_stalled: bool,
     /// When bytes were last read.
     read_ms: u64,
     /// The client sends nothing new: close when all is answered.
@@ -79,6 +82,7 @@ pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
         unread: BytesMut::new(),
         pending: BytesMut::new(),
         deadlines,
+        is_stalled: false,
         read_ms: now_ms,
         finishing: None,
     };
@@ -253,13 +257,22 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let now_ms = self.core.clock.now().mono_ms();
                     self.deadlines.blocked_since.get_or_insert(now_ms);
-                    return None;
+                    self.is_stalled = true;
+                    // Replies stop with the reading, and may be over the bound by the one that reached it; pushes
+                    // go on.
+                    let bytes_max = self.core.settings.outbound_bytes_max.saturating_add(REPLY_BYTES_MAX);
+                    return (self.pending.len() > bytes_max).then_some(Ending::SlowReader);
                 }
                 Err(_) => return Some(Ending::Broken),
             }
         }
         // An idle connection holds no buffer.
         self.pending = BytesMut::new();
+        if std::mem::take(&mut self.is_stalled) {
+            let now_ms = self.core.clock.now().mono_ms();
+            self.deadlines.heard = now_ms;
+            self.deadlines.frame_since = self.deadlines.frame_since.map(|_| now_ms);
+        }
         None
     }
 
@@ -278,14 +291,14 @@ impl Connection {
             .fold(u64::MAX, u64::min)
     }
 
-    /// Since when an authenticated client is silent.
+    /// Since when an authenticated client is silent; not while nothing is read from it.
     fn idle_since(&self) -> Option<u64> {
-        self.session.is_authenticated().then_some(self.deadlines.heard)
+        (self.session.is_authenticated() && !self.is_stalled).then_some(self.deadlines.heard)
     }
 
-    /// Since when a frame is incomplete.
+    /// Since when a frame is incomplete; not while nothing is read.
     fn frame_since(&self) -> Option<u64> {
-        self.deadlines.frame_since
+        self.deadlines.frame_since.filter(|_| !self.is_stalled)
     }
 
     fn next_deadline(&self) -> Instant {

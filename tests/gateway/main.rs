@@ -24,6 +24,7 @@ mod pipelining;
 mod purchase;
 mod pushes;
 mod service;
+mod slow_readers;
 mod vectors;
 mod windows;
 mod wire;
