@@ -27,6 +27,9 @@ const READ_BYTES: usize = 64 * 1024;
 /// How long, and how much, a closing connection goes on reading so that its last reply is not lost to a reset.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
+/// After GOAWAY a connection on which all is answered closes when nothing came for so long: what the client sent
+/// before it heard GOAWAY still gets its `GOING_AWAY`.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
@@ -44,6 +47,8 @@ struct Deadlines {
     blocked_since: Option<u64>,
     /// GOAWAY was sent, or the client's last frame was read.
     close: Option<u64>,
+    /// When GOAWAY was sent.
+    went_away: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -73,6 +78,7 @@ pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
         frame_since: None,
         blocked_since: None,
         close: None,
+        went_away: None,
     };
     let session = Session::new(Arc::clone(&core), peer);
     let mut connection = Connection {
@@ -244,6 +250,14 @@ impl Connection {
         let now_ms = self.core.clock.now().mono_ms();
         let close_ms = now_ms.saturating_add(millis(self.core.settings.drain_timeout));
         self.deadlines.close = Some(self.deadlines.close.map_or(close_ms, |known| known.min(close_ms)));
+        self.deadlines.went_away = Some(now_ms);
+    }
+
+    /// When the last words are over: GOAWAY was sent, all is answered and nothing comes any more.
+    fn last_words_ms(&self) -> Option<u64> {
+        let went_away_ms = self.deadlines.went_away?;
+        let is_answered = self.pending.is_empty() && self.session.peer.in_flight() == 0;
+        is_answered.then(|| went_away_ms.max(self.deadlines.heard).saturating_add(millis(LAST_WORDS)))
     }
 
     /// Writes what it can; an ending if the connection is broken, or if too much waits for its reader.
@@ -285,7 +299,7 @@ impl Connection {
         let idle = self.idle_since().map(|since_ms| after(since_ms, idle_timeout(settings.keepalive)));
         let frame = self.frame_since().map(|since_ms| after(since_ms, settings.frame_timeout));
         let blocked = deadlines.blocked_since.map(|since_ms| after(since_ms, settings.write_timeout));
-        [handshake, idle, frame, blocked, deadlines.close]
+        [handshake, idle, frame, blocked, deadlines.close, self.last_words_ms()]
             .into_iter()
             .flatten()
             .fold(u64::MAX, u64::min)
@@ -335,6 +349,9 @@ impl Connection {
         }
         if self.deadlines.close.is_some_and(|close_ms| now_ms >= close_ms) {
             return Some(self.finishing.unwrap_or(Ending::Drained));
+        }
+        if self.last_words_ms().is_some_and(|over_ms| now_ms >= over_ms) {
+            return Some(Ending::Drained);
         }
         let (ending, message) = if !self.session.is_authenticated() && now_ms >= self.deadlines.handshake {
             (Ending::HandshakeTimeout, "HELLO and AUTH did not come in time")

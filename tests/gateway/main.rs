@@ -17,6 +17,7 @@ mod bad_bytes;
 mod connections;
 mod deadlines;
 mod gated;
+mod going_away;
 mod handshake;
 mod house;
 mod limits;
