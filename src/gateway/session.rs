@@ -98,6 +98,7 @@ impl Session {
     /// Handles one complete frame, in the order of precedence that protocol.md gives.
     pub(super) fn on_frame(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) -> Flow {
         if frame.has_unknown_flag() {
+            self.count_frame_rung(frame);
             self.error(frame.request_id, Status::BadFlags, "unknown must-understand flag", out);
             return Flow::Go;
         }
@@ -106,6 +107,7 @@ impl Session {
             return Flow::Finish;
         }
         if frame.request_id == 0 {
+            self.count_frame_rung(frame);
             self.error(0, Status::BadRequestId, "a request needs an id other than 0", out);
             return Flow::Go;
         }
@@ -133,6 +135,13 @@ impl Session {
             Ok((request, named)) => self.on_user_request(now, frame, request, named, out),
         }
         Flow::Go
+    }
+
+    /// A BUY that is answered with an ERROR frame.
+    fn count_frame_rung(&self, frame: &Frame<'_>) {
+        if frame.opcode == Opcode::Buy as u8 {
+            self.core.counters.rung(Rung::Frame);
+        }
     }
 
     /// The status that tells of a message out of its place, or of one that comes too late.

@@ -15,6 +15,7 @@
 
 mod bad_bytes;
 mod connections;
+mod counters;
 mod deadlines;
 mod gated;
 mod going_away;
