@@ -23,6 +23,7 @@ mod handshake;
 mod house;
 mod limits;
 mod pipelining;
+mod precedence;
 mod purchase;
 mod pushes;
 mod service;
