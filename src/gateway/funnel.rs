@@ -101,11 +101,12 @@ impl Funnel {
     /// Nothing below may turn a winner away: not a closed entry, not "sold out".
     fn duplicate(&self, ask: &Ask<'_>) -> Result<(), Refusal> {
         let (status, reply) = match self.buyers.standing(ask.activity, ask.user) {
-            None => return Ok(()),
             Some(Standing::Order(mark)) if mark.state.is_live() => {
                 (Status::Already, Reply::Order(order_of(mark)))
             }
-            Some(Standing::Order(_)) => (Status::NotAgain, Reply::Empty),
+            // An order that was closed does not hide what the rungs below say; behind the last of them it is
+            // NOT_AGAIN.
+            None | Some(Standing::Order(_)) => return Ok(()),
             Some(Standing::Unconfirmed(order_number)) => {
                 (Status::Unconfirmed, Reply::Pending { order_number })
             }
