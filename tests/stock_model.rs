@@ -31,8 +31,8 @@ mod store;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use plan::{Family, Plan};
 use world::{Counts, World};

@@ -155,11 +155,9 @@ impl View {
     pub(super) fn take_caught_up(&mut self, shard: ShardId) -> Vec<SkuKey> {
         let feed_seq = self.shards[shard].feed_seq;
         let skus = &self.skus;
-        let is_ahead = |sku: &SkuKey| {
-            skus.get(sku).and_then(|cells| cells[shard].seq).is_some_and(|seq| seq > feed_seq)
-        };
-        let caught_up: Vec<SkuKey> =
-            self.ahead[shard].iter().filter(|sku| !is_ahead(sku)).copied().collect();
+        let is_ahead =
+            |sku: &SkuKey| skus.get(sku).and_then(|cells| cells[shard].seq).is_some_and(|seq| seq > feed_seq);
+        let caught_up: Vec<SkuKey> = self.ahead[shard].iter().filter(|sku| !is_ahead(sku)).copied().collect();
         self.ahead[shard].retain(is_ahead);
         caught_up
     }

@@ -40,8 +40,7 @@ impl Gateway {
         seed: u64,
     ) -> Self {
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
-        let engine =
-            Stock::new(settings, process, generation, Arc::clone(&buyers), Arc::clone(&board), seed);
+        let engine = Stock::new(settings, process, generation, Arc::clone(&buyers), Arc::clone(&board), seed);
         Self {
             life,
             engine,

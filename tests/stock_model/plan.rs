@@ -21,8 +21,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Mixed, Self::Calm, Self::NOfN, Self::Gather, Self::Disasters];
+    pub(crate) const ALL: [Self; 5] = [Self::Mixed, Self::Calm, Self::NOfN, Self::Gather, Self::Disasters];
 
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| format!("{family:?}").eq_ignore_ascii_case(name))
@@ -113,11 +112,14 @@ impl Plan {
         let bad = !matches!(family, Family::Calm);
         let disasters = matches!(family, Family::Mixed | Family::Disasters);
         let single_units = family == Family::NOfN || family != Family::Gather && rng.bool();
-        let activities = if family == Family::Mixed || family == Family::Disasters { rng.u32(1..=2) } else { 1 };
+        let activities =
+            if family == Family::Mixed || family == Family::Disasters { rng.u32(1..=2) } else { 1 };
         let per_activity = if family == Family::NOfN { 1 } else { rng.u16(1..=3) };
         let mut skus = Vec::new();
         for activity in 1..=activities {
-            skus.extend((1..=per_activity).map(|sku| SkuKey { activity: ActivityId(activity), sku: SkuId(sku) }));
+            skus.extend(
+                (1..=per_activity).map(|sku| SkuKey { activity: ActivityId(activity), sku: SkuId(sku) }),
+            );
         }
         let stock = stock(rng, skus.len(), family);
         let units: u32 = stock.iter().flatten().sum();

@@ -13,12 +13,24 @@ use rushgate::stock::calls::{
 /// What a call, a load or a release did.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
-    Reserved { user: UserId, mark: Mark },
-    Released { mark: Mark },
+    Reserved {
+        user: UserId,
+        mark: Mark,
+    },
+    Released {
+        mark: Mark,
+    },
     /// Stock came from or went outside: a load, a take, a release.
-    Supplied { sku: SkuKey },
-    MovedOut { sku: SkuKey, units: u64 },
-    BroughtIn { sku: SkuKey },
+    Supplied {
+        sku: SkuKey,
+    },
+    MovedOut {
+        sku: SkuKey,
+        units: u64,
+    },
+    BroughtIn {
+        sku: SkuKey,
+    },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -334,7 +346,8 @@ impl Store {
     }
 
     fn undo_complete_moves(&mut self) {
-        let skus: BTreeSet<SkuKey> = self.shards.iter().flat_map(|shard| shard.stock.keys().copied()).collect();
+        let skus: BTreeSet<SkuKey> =
+            self.shards.iter().flat_map(|shard| shard.stock.keys().copied()).collect();
         for sku in skus {
             for source in 0..SHARDS {
                 for target in 0..SHARDS {
