@@ -137,9 +137,12 @@ impl<T> Stock<T> {
     /// Whoever was never sent, or whose call certainly came to nothing, is BUSY; of the others the gateway does not
     /// know yet, and goes on asking.
     fn tell_late_waiters(&mut self, now_ms: u64, shard: ShardId) {
-        let is_late = |waiting: &Waiting<T>| match waiting.in_doubt {
-            true => waiting.ticket.is_some() && waiting.unconfirmed_at_ms <= now_ms,
-            false => waiting.patience_until_ms <= now_ms,
+        let is_late = |waiting: &Waiting<T>| {
+            if waiting.in_doubt {
+                waiting.ticket.is_some() && waiting.unconfirmed_at_ms <= now_ms
+            } else {
+                waiting.patience_until_ms <= now_ms
+            }
         };
         if !self.lanes[shard].waiting.iter().any(is_late) {
             return;

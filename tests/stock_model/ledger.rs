@@ -167,7 +167,8 @@ impl Ledger {
         );
     }
 
-    /// Whether `SOLD_OUT` may be told to a user.
+    /// Whether `SOLD_OUT` may be told to a user: there was an instant when nothing was left, and he held nothing of
+    /// this SKU then. What he holds of another SKU of the activity must not be older than the view.
     pub(crate) fn check_sold_out(&self, from_ms: u64, sku: SkuKey, user: UserId, who: &str) {
         self.check_left(from_ms, sku, 0, who);
         let supplied = self.supplied_since(sku, from_ms);
@@ -176,15 +177,33 @@ impl Ledger {
             let until_ms = next_ms;
             next_ms = instant.at_ms;
             let empty = instant.units == 0 || supplied;
-            empty && !self.held_throughout(sku.activity, user, instant.at_ms.max(from_ms), until_ms)
+            empty
+                && !self.held_throughout(
+                    Some(sku),
+                    (sku.activity, user),
+                    instant.at_ms.max(from_ms),
+                    until_ms,
+                )
         });
-        assert!(fits, "{who}: SOLD_OUT of {sku} told to user {user}, who held a unit whenever that was true");
+        let held = self.held_throughout(None, (sku.activity, user), from_ms, u64::MAX);
+        assert!(
+            fits && !held,
+            "{who}: SOLD_OUT of {sku} told to user {user}, who held a unit whenever it was true"
+        );
     }
 
-    fn held_throughout(&self, activity: ActivityId, user: UserId, from_ms: u64, until_ms: u64) -> bool {
-        let orders = self.of_user.get(&(activity, user)).map_or(&[][..], |orders| &orders[..]);
+    fn held_throughout(
+        &self,
+        sku: Option<SkuKey>,
+        buyer: (ActivityId, UserId),
+        from_ms: u64,
+        until_ms: u64,
+    ) -> bool {
+        let orders = self.of_user.get(&buyer).map_or(&[][..], |orders| &orders[..]);
         orders.iter().map(|order| &self.born[order]).any(|born| {
-            born.at_ms <= from_ms && born.released_at_ms.is_none_or(|released_ms| released_ms >= until_ms)
+            sku.is_none_or(|sku| born.mark.sku == sku)
+                && born.at_ms <= from_ms
+                && born.released_at_ms.is_none_or(|released_ms| released_ms >= until_ms)
         })
     }
 

@@ -294,7 +294,7 @@ impl World {
             Happening::FeedsArrive(life, parts, at_ms) => self.on_feeds(life, &parts, at_ms),
             Happening::SnapshotAsked(life, shard) => {
                 if let Some(snapshot) = self.store.snapshot(shard) {
-                    self.send(Happening::SnapshotArrives(life, snapshot), true);
+                    self.send(&Happening::SnapshotArrives(life, snapshot), true);
                 }
             }
             Happening::SnapshotArrives(life, snapshot) => {
@@ -340,7 +340,7 @@ impl World {
     // ---------- the network
 
     /// Puts a message on the wire: it may be lost, repeated or kept back for long.
-    fn send(&mut self, message: Happening, slow: bool) {
+    fn send(&mut self, message: &Happening, slow: bool) {
         let plan = &self.plan;
         let (rng, calm) = (&mut self.rng, self.draining);
         let mut chance = |of_1000: u32| !calm && rng.u32(0..1000) < of_1000;
@@ -363,7 +363,7 @@ impl World {
         let reply = self.store.call(call);
         trace!(self, "store executes {call:?} -> {reply:?}");
         self.ledger.enter(self.now_ms, &mut self.store);
-        self.send(Happening::ReplyArrives(life, call.shard, call.number, reply), false);
+        self.send(&Happening::ReplyArrives(life, call.shard, call.number, reply), false);
     }
 
     fn on_feeds_asked(&mut self, life: Life, positions: &[(Gen, u64); SHARDS], at_ms: u64) {
@@ -374,7 +374,7 @@ impl World {
         };
         let parts: Option<Vec<_>> = ShardId::all().map(read).collect();
         if let Some(parts) = parts {
-            self.send(Happening::FeedsArrive(life, parts, at_ms), true);
+            self.send(&Happening::FeedsArrive(life, parts, at_ms), true);
         }
     }
 
@@ -431,9 +431,9 @@ impl World {
         for call in calls {
             trace!(self, "g{} calls {call:?}", life.process);
             let (shard, number) = (call.shard, call.number);
-            self.send(Happening::CallArrives(life, call), false);
+            self.send(&Happening::CallArrives(life, call), false);
             if !self.draining && self.plan.lost > 0 && self.rng.u32(0..20) == 0 {
-                self.send(Happening::FailureSeen(life, shard, number), false);
+                self.send(&Happening::FailureSeen(life, shard, number), false);
             }
         }
     }
@@ -449,10 +449,10 @@ impl World {
         gateway.check_deadlines(now_ms);
         self.pump(life);
         for shard in wanted {
-            self.send(Happening::SnapshotAsked(life, shard), false);
+            self.send(&Happening::SnapshotAsked(life, shard), false);
         }
         if let Some(positions) = read {
-            self.send(Happening::FeedsAsked(life, positions, now_ms), false);
+            self.send(&Happening::FeedsAsked(life, positions, now_ms), false);
         }
         self.check_boards(life);
         let next_ms = now_ms + if busy { 5 } else { 5 + self.rng.u64(0..15) };
@@ -519,7 +519,7 @@ impl World {
         }
     }
 
-    /// RESULT, at the gateway that said UNCONFIRMED: an order, still unknown, or a NO_ORDER that must stay true.
+    /// RESULT, at the gateway that said UNCONFIRMED: an order, still unknown, or a `NO_ORDER` that must stay true.
     fn ask_results(&mut self, number: usize) {
         let now_ms = self.now_ms;
         let Client { user, activity, .. } = self.clients[number];
@@ -530,12 +530,13 @@ impl World {
                     self.ledger.check_mark(&self.store, user, &mark, "RESULT");
                     self.clients[number].won |= mark.state.is_live();
                 }
-                Some(Standing::Unconfirmed(_)) => self.clients[number].doubts.push((life, order)),
                 None if gateway.board.is_fresh(now_ms) => {
                     trace!(self, "g{} tells user {user} NO_ORDER of {order}", life.process);
                     self.ledger.refuse(order, format!("NO_ORDER at {now_ms}"));
                 }
-                None => self.clients[number].doubts.push((life, order)),
+                Some(Standing::Unconfirmed(_)) | None => {
+                    self.clients[number].doubts.push((life, order));
+                }
             }
         }
     }
@@ -746,6 +747,8 @@ impl World {
         }
         let units: u32 = self.plan.skus.iter().map(|sku| self.ledger.units(*sku)).sum();
         self.counts.sold_to_the_last += u64::from(units == 0);
+        let bound = 2 + self.counts.pushes * 2;
+        assert!(self.ledger.moves <= bound, "{} moves for {:?}", self.ledger.moves, self.counts);
         self.counts.moves = self.ledger.moves;
         self.counts.reserved = self.ledger.reserved;
         self.counts.model_ms = self.now_ms;
