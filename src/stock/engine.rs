@@ -75,9 +75,9 @@ impl<T> Stock<T> {
             return Err(ticket);
         }
         let Some(order) = self.order_numbers.next() else { return Err(ticket) };
-        let within = |setting: u64| match u64::from(purchase.patience_ms) {
-            0 => now_ms.saturating_add(setting),
-            asked => now_ms.saturating_add(setting.min(asked)),
+        let patience_ms = match u64::from(purchase.patience_ms) {
+            0 => self.settings.patience_ms,
+            asked => self.settings.patience_ms.min(asked),
         };
         let item = Item {
             user: purchase.user,
@@ -90,8 +90,8 @@ impl<T> Stock<T> {
             ticket: Some(ticket),
             item,
             in_doubt: false,
-            patience_until_ms: within(self.settings.patience_ms),
-            unconfirmed_at_ms: within(self.settings.unconfirmed_after_ms),
+            patience_until_ms: now_ms.saturating_add(patience_ms),
+            unconfirmed_at_ms: now_ms.saturating_add(self.settings.unconfirmed_after_ms),
             gathers: 0,
             not_before_ms: 0,
         });
@@ -110,6 +110,11 @@ impl<T> Stock<T> {
             lane.waiting.len().saturating_add(lane.in_flight.as_ref().map_or(0, |flight| flight.items.len()))
         };
         self.lanes.iter().map(|(_, lane)| count(lane)).fold(0, usize::saturating_add)
+    }
+
+    /// Whether nothing waits, is in flight or is on its way between shards: time alone changes nothing then.
+    pub fn is_idle(&self) -> bool {
+        self.unfinished() == 0 && ShardId::all().all(|target| self.view.arriving(target).next().is_none())
     }
 
     /// Whether another process was seen to use this one's number.
