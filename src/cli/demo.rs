@@ -20,7 +20,7 @@ use crate::admission::limits::Limits;
 use crate::config::{Config, IpOverride, Sources, parse_duration};
 use crate::gateway::Gateway;
 use crate::protocol::{ActivityId, SkuId};
-use crate::rehearsal::{Books, Mode, Progress, Report, SalePlan, Silent, TerminalBar, audit, run_sale};
+use crate::rehearsal::{Mode, Progress, RehearsalError, Report, SalePlan, Silent, TerminalBar, rehearse};
 
 /// Up to so many users each have a connection of their own.
 const APP_USERS_MAX: u32 = 20_000;
@@ -59,7 +59,7 @@ pub(super) fn run(args: DemoArgs) -> Result<(), Failure> {
     start_logging("error");
     let json = args.json;
     let data_dir = args.data_dir.clone();
-    let (report, activity) = runtime(0)?.block_on(rehearse(args))?;
+    let (report, activity) = runtime(0)?.block_on(run_demo(args))?;
     if json {
         print_json(&report)?;
     } else {
@@ -79,7 +79,7 @@ fn look_further(data_dir: &Path, activity: ActivityId) -> String {
     )
 }
 
-async fn rehearse(args: DemoArgs) -> Result<(Report, ActivityId), Failure> {
+async fn run_demo(args: DemoArgs) -> Result<(Report, ActivityId), Failure> {
     let config = config(&args.data_dir)?;
     let activity = create_activity(&args).await?;
     let store = open_store(&config).await?;
@@ -168,12 +168,10 @@ fn plan(args: &DemoArgs, addr: SocketAddr, activity: ActivityId) -> SalePlan {
 async fn buy_and_audit(plan: SalePlan, minter: Arc<Minter>, args: &DemoArgs) -> Result<Report, Failure> {
     let progress: Arc<dyn Progress> =
         if args.json { Arc::new(Silent) } else { Arc::new(TerminalBar::default()) };
-    let history = run_sale(plan.clone(), minter, progress)
-        .await
-        .map_err(|error| Failure::cannot_start(error.to_string()))?;
     let database = args.data_dir.join("rushgate.db");
-    let books = Books::read(&database, plan.activity, plan.sku)
-        .await
-        .map_err(|error| Failure::bad_result(error.to_string()))?;
-    Ok(Report::new(&plan, &history, &audit(&history, &books)))
+    match rehearse(plan, minter, &database, progress).await {
+        Ok(rehearsed) => Ok(rehearsed.report),
+        Err(RehearsalError::Sale(error)) => Err(Failure::cannot_start(error.to_string())),
+        Err(RehearsalError::Books(error)) => Err(Failure::bad_result(error.to_string())),
+    }
 }

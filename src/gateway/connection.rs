@@ -19,6 +19,7 @@ use super::clock::Now;
 use super::counters::Ending;
 use super::peer::Peer;
 use super::session::{Flow, Session};
+use crate::protocol::frame::REPLY_BYTES_MAX;
 use crate::protocol::{Status, decode};
 
 /// Read at once at most; more waits for the next wake, so that no connection starves the others of its thread.
@@ -26,6 +27,9 @@ const READ_BYTES: usize = 64 * 1024;
 /// How long, and how much, a closing connection goes on reading so that its last reply is not lost to a reset.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
+/// After GOAWAY a connection on which all is answered closes when nothing came for so long: what the client sent
+/// before it heard GOAWAY still gets its `GOING_AWAY`.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
@@ -43,6 +47,8 @@ struct Deadlines {
     blocked_since: Option<u64>,
     /// GOAWAY was sent, or the client's last frame was read.
     close: Option<u64>,
+    /// When GOAWAY was sent.
+    went_away: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -55,6 +61,10 @@ struct Connection {
     /// Replies that the reader has not taken yet.
     pending: BytesMut,
     deadlines: Deadlines,
+    /// The reader is slow, and nothing is read from it: what it sends meanwhile is not late.
+    is_stalled: bool,
+    /// When bytes were last read.
+    read_ms: u64,
     /// The client sends nothing new: close when all is answered.
     finishing: Option<Ending>,
 }
@@ -68,6 +78,7 @@ pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
         frame_since: None,
         blocked_since: None,
         close: None,
+        went_away: None,
     };
     let session = Session::new(Arc::clone(&core), peer);
     let mut connection = Connection {
@@ -77,6 +88,8 @@ pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
         unread: BytesMut::new(),
         pending: BytesMut::new(),
         deadlines,
+        is_stalled: false,
+        read_ms: now_ms,
         finishing: None,
     };
     let ending = connection.serve().await;
@@ -91,8 +104,15 @@ impl Connection {
     async fn serve(&mut self) -> Ending {
         let peer = Arc::clone(&self.session.peer);
         let mut draining = self.core.draining.subscribe();
+        let mut is_draining = *draining.borrow_and_update();
         let mut timer = Box::pin(tokio::time::sleep_until(self.next_deadline()));
         loop {
+            // Looked at here too, as is the time below: a socket that always has something to read keeps the
+            // select from ever coming to its later branches.
+            is_draining |= draining.has_changed().unwrap_or(false);
+            if is_draining && !self.session.going_away {
+                self.go_away();
+            }
             if let Some(ending) = self.flush() {
                 return ending;
             }
@@ -124,7 +144,7 @@ impl Connection {
                     if readable.is_err() {
                         return Ending::Broken;
                     }
-                    if let Some(ending) = self.read_and_answer(true) {
+                    if let Some(ending) = self.read_and_answer(true).or_else(|| self.outrun()) {
                         return ending;
                     }
                 }
@@ -138,7 +158,7 @@ impl Connection {
                         return ending;
                     }
                 }
-                _ = draining.wait_for(|draining| *draining), if !self.session.going_away => self.go_away(),
+                _ = draining.wait_for(|draining| *draining), if !is_draining => is_draining = true,
             }
             if !peer.take_outbox(&mut self.pending) {
                 return Ending::SlowReader;
@@ -167,6 +187,7 @@ impl Connection {
             };
             let filled = buffer.get(..kept.saturating_add(fresh))?;
             let now = self.core.clock.now();
+            self.read_ms = now.mono_ms();
             let (consumed, ending) = self.answer(now, filled);
             let rest = filled.get(consumed..)?;
             if rest.is_empty() {
@@ -226,11 +247,20 @@ impl Connection {
 
     fn go_away(&mut self) {
         self.session.go_away(&mut self.pending);
-        let timeout_ms = millis(self.core.settings.drain_timeout);
-        self.deadlines.close = Some(self.core.clock.now().mono_ms().saturating_add(timeout_ms));
+        let now_ms = self.core.clock.now().mono_ms();
+        let close_ms = now_ms.saturating_add(millis(self.core.settings.drain_timeout));
+        self.deadlines.close = Some(self.deadlines.close.map_or(close_ms, |known| known.min(close_ms)));
+        self.deadlines.went_away = Some(now_ms);
     }
 
-    /// Writes what it can; an ending if the connection is broken.
+    /// When the last words are over: GOAWAY was sent, all is answered and nothing comes any more.
+    fn last_words_ms(&self) -> Option<u64> {
+        let went_away_ms = self.deadlines.went_away?;
+        let is_answered = self.pending.is_empty() && self.session.peer.in_flight() == 0;
+        is_answered.then(|| went_away_ms.max(self.deadlines.heard).saturating_add(millis(LAST_WORDS)))
+    }
+
+    /// Writes what it can; an ending if the connection is broken, or if too much waits for its reader.
     fn flush(&mut self) -> Option<Ending> {
         while !self.pending.is_empty() {
             match self.stream.try_write(&self.pending) {
@@ -241,13 +271,22 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let now_ms = self.core.clock.now().mono_ms();
                     self.deadlines.blocked_since.get_or_insert(now_ms);
-                    return None;
+                    self.is_stalled = true;
+                    // Replies stop with the reading, and may be over the bound by the one that reached it; pushes
+                    // go on.
+                    let bytes_max = self.core.settings.outbound_bytes_max.saturating_add(REPLY_BYTES_MAX);
+                    return (self.pending.len() > bytes_max).then_some(Ending::SlowReader);
                 }
                 Err(_) => return Some(Ending::Broken),
             }
         }
         // An idle connection holds no buffer.
         self.pending = BytesMut::new();
+        if std::mem::take(&mut self.is_stalled) {
+            let now_ms = self.core.clock.now().mono_ms();
+            self.deadlines.heard = now_ms;
+            self.deadlines.frame_since = self.deadlines.frame_since.map(|_| now_ms);
+        }
         None
     }
 
@@ -256,14 +295,24 @@ impl Connection {
         let settings = &self.core.settings;
         let deadlines = &self.deadlines;
         let after = |since_ms: u64, timeout| since_ms.saturating_add(millis(timeout));
-        let quiet = if self.session.is_authenticated() {
-            after(deadlines.heard, idle_timeout(settings.keepalive))
-        } else {
-            deadlines.handshake
-        };
-        let frame = deadlines.frame_since.map(|since_ms| after(since_ms, settings.frame_timeout));
+        let handshake = (!self.session.is_authenticated()).then_some(deadlines.handshake);
+        let idle = self.idle_since().map(|since_ms| after(since_ms, idle_timeout(settings.keepalive)));
+        let frame = self.frame_since().map(|since_ms| after(since_ms, settings.frame_timeout));
         let blocked = deadlines.blocked_since.map(|since_ms| after(since_ms, settings.write_timeout));
-        [frame, blocked, deadlines.close].into_iter().flatten().fold(quiet, u64::min)
+        [handshake, idle, frame, blocked, deadlines.close, self.last_words_ms()]
+            .into_iter()
+            .flatten()
+            .fold(u64::MAX, u64::min)
+    }
+
+    /// Since when an authenticated client is silent; not while nothing is read from it.
+    fn idle_since(&self) -> Option<u64> {
+        (self.session.is_authenticated() && !self.is_stalled).then_some(self.deadlines.heard)
+    }
+
+    /// Since when a frame is incomplete; not while nothing is read.
+    fn frame_since(&self) -> Option<u64> {
+        self.deadlines.frame_since.filter(|_| !self.is_stalled)
     }
 
     fn next_deadline(&self) -> Instant {
@@ -280,6 +329,14 @@ impl Connection {
         }
     }
 
+    /// What became overdue while there was always something to read.
+    fn outrun(&mut self) -> Option<Ending> {
+        if self.read_ms < self.next_deadline_ms() {
+            return None;
+        }
+        self.overdue()
+    }
+
     /// What is overdue now, told to the client where it may still hear.
     fn overdue(&mut self) -> Option<Ending> {
         let now_ms = self.core.clock.now().mono_ms();
@@ -293,13 +350,14 @@ impl Connection {
         if self.deadlines.close.is_some_and(|close_ms| now_ms >= close_ms) {
             return Some(self.finishing.unwrap_or(Ending::Drained));
         }
+        if self.last_words_ms().is_some_and(|over_ms| now_ms >= over_ms) {
+            return Some(Ending::Drained);
+        }
         let (ending, message) = if !self.session.is_authenticated() && now_ms >= self.deadlines.handshake {
             (Ending::HandshakeTimeout, "HELLO and AUTH did not come in time")
-        } else if over(self.deadlines.frame_since, settings.frame_timeout) {
+        } else if over(self.frame_since(), settings.frame_timeout) {
             (Ending::FrameTimeout, "the frame did not become complete in time")
-        } else if self.session.is_authenticated()
-            && over(Some(self.deadlines.heard), idle_timeout(settings.keepalive))
-        {
+        } else if over(self.idle_since(), idle_timeout(settings.keepalive)) {
             (Ending::Idle, "nothing came for 1.5 times the keepalive interval")
         } else {
             return None;

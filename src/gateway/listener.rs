@@ -62,6 +62,7 @@ fn start(core: &Arc<Core>, stream: TcpStream, from: SocketAddr, id: u64) {
     let slot = Slot(Arc::clone(core));
     if open >= core.settings.connections_max {
         core.counters.ending(Ending::Refused);
+        core.counters.status(Status::TooManyConnections);
         refuse(&stream);
         return;
     }

@@ -45,6 +45,28 @@ struct Speaker {
     ip: Option<IpAddr>,
 }
 
+/// What a request's TLVs name. They have to be well-formed whoever sends them, also where nobody believes them.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    user: Option<u64>,
+    ip: Option<IpAddr>,
+}
+
+impl Named {
+    fn of(frame: &Frame<'_>) -> Result<Self, Status> {
+        let user = frame.tlv(tlv::USER).map(<[u8; 8]>::try_from).transpose();
+        let user = user.map_err(|_| Status::BadBody)?.map(u64::from_be_bytes);
+        let ip = frame.tlv(tlv::CLIENT_ADDR).map(client_addr).transpose()?;
+        let fits = |device: &[u8]| {
+            (1..=DEVICE_BYTES_MAX).contains(&device.len()) && std::str::from_utf8(device).is_ok()
+        };
+        if frame.tlv(tlv::DEVICE).is_some_and(|device| !fits(device)) {
+            return Err(Status::BadBody);
+        }
+        Ok(Self { user, ip })
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -76,6 +98,7 @@ impl Session {
     /// Handles one complete frame, in the order of precedence that protocol.md gives.
     pub(super) fn on_frame(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) -> Flow {
         if frame.has_unknown_flag() {
+            self.count_frame_rung(frame);
             self.error(frame.request_id, Status::BadFlags, "unknown must-understand flag", out);
             return Flow::Go;
         }
@@ -84,6 +107,7 @@ impl Session {
             return Flow::Finish;
         }
         if frame.request_id == 0 {
+            self.count_frame_rung(frame);
             self.error(0, Status::BadRequestId, "a request needs an id other than 0", out);
             return Flow::Go;
         }
@@ -97,27 +121,36 @@ impl Session {
         }
         if let Some(status) = self.out_of_place(opcode) {
             self.refuse(frame, status, out);
-            return if opcode == Opcode::Auth { Flow::Close(Ending::BadToken) } else { Flow::Go };
+            return Flow::Go;
         }
-        match Request::parse(opcode, frame.body) {
+        let parsed = Request::parse(opcode, frame.body).and_then(|request| Ok((request, Named::of(frame)?)));
+        match parsed {
             Err(status) => self.refuse(frame, status, out),
-            Ok(Request::Auth { token }) => return self.on_auth(now, frame, token, out),
-            Ok(Request::Hello { .. }) => self.on_hello(now, frame, out),
-            Ok(Request::Ping { client_time }) => {
+            Ok((Request::Auth { token }, _)) => return self.on_auth(now, frame, token, out),
+            Ok((Request::Hello { .. }, _)) => self.on_hello(now, frame, out),
+            Ok((Request::Ping { client_time }, _)) => {
                 let pong = Reply::Pong { server_time_ms: now.sale_ms, client_time };
                 self.reply(frame, Status::Ok, 0, &pong, out);
             }
-            Ok(request) => self.on_user_request(now, frame, request, out),
+            Ok((request, named)) => self.on_user_request(now, frame, request, named, out),
         }
         Flow::Go
+    }
+
+    /// A BUY that is answered with an ERROR frame.
+    fn count_frame_rung(&self, frame: &Frame<'_>) {
+        if frame.opcode == Opcode::Buy as u8 {
+            self.core.counters.rung(Rung::Frame);
+        }
     }
 
     /// The status that tells of a message out of its place, or of one that comes too late.
     const fn out_of_place(&self, opcode: Opcode) -> Option<Status> {
         match (opcode, self.stage) {
-            (Opcode::Hello, Stage::New) => None,
-            (Opcode::Hello, _) | (Opcode::Auth | Opcode::Ping, Stage::New) => Some(Status::Unexpected),
-            (Opcode::Auth | Opcode::Ping, _) => None,
+            (Opcode::Hello, Stage::Greeted | Stage::App { .. } | Stage::Service { .. })
+            | (Opcode::Auth | Opcode::Ping, Stage::New) => Some(Status::Unexpected),
+            (Opcode::Hello | Opcode::Auth, _) if self.going_away => Some(Status::GoingAway),
+            (Opcode::Hello | Opcode::Auth | Opcode::Ping, _) => None,
             (_, Stage::New | Stage::Greeted) => Some(Status::NotAuthenticated),
             _ if self.going_away => Some(Status::GoingAway),
             _ => None,
@@ -138,8 +171,15 @@ impl Session {
     }
 
     /// Requests that are about a user.
-    fn on_user_request(&self, now: Now, frame: &Frame<'_>, request: Request<'_>, out: &mut BytesMut) {
-        let speaker = match self.speaker(frame) {
+    fn on_user_request(
+        &self,
+        now: Now,
+        frame: &Frame<'_>,
+        request: Request<'_>,
+        named: Named,
+        out: &mut BytesMut,
+    ) {
+        let speaker = match self.speaker(named) {
             Err(status) => return self.refuse(frame, status, out),
             Ok(speaker) => speaker,
         };
@@ -220,7 +260,7 @@ impl Session {
         };
         if !fits {
             self.refuse(frame, Status::Unexpected, out);
-            return Flow::Close(Ending::BadToken);
+            return Flow::Go;
         }
         if let (Stage::Greeted, Some(user)) = (self.stage, user) {
             self.core.subscribers.subscribe(user, &self.peer, false);
@@ -247,23 +287,14 @@ impl Session {
         }
     }
 
-    /// Whom a request is about: the connection's user, or the one that a service connection names in TLVs. TLVs
-    /// have to be well-formed on either, but an app connection's are not believed.
-    fn speaker(&self, frame: &Frame<'_>) -> Result<Speaker, Status> {
-        let named_user = frame.tlv(tlv::USER).map(<[u8; 8]>::try_from).transpose();
-        let named_user = named_user.map_err(|_| Status::BadBody)?;
-        let named_ip = frame.tlv(tlv::CLIENT_ADDR).map(client_addr).transpose()?;
-        let device_fits = |device: &[u8]| {
-            (1..=DEVICE_BYTES_MAX).contains(&device.len()) && std::str::from_utf8(device).is_ok()
-        };
-        if frame.tlv(tlv::DEVICE).is_some_and(|device| !device_fits(device)) {
-            return Err(Status::BadBody);
-        }
+    /// Whom a request is about: the connection's user, or the one that a service connection names. What an app
+    /// connection names is not believed.
+    fn speaker(&self, named: Named) -> Result<Speaker, Status> {
         if let Stage::App { user, .. } = self.stage {
             return Ok(Speaker { user, ip: Some(self.peer.addr) });
         }
-        let user = named_user.map(u64::from_be_bytes).and_then(UserId::new).ok_or(Status::UserRequired)?;
-        Ok(Speaker { user, ip: named_ip })
+        let user = named.user.and_then(UserId::new).ok_or(Status::UserRequired)?;
+        Ok(Speaker { user, ip: named.ip })
     }
 
     fn reply(&self, frame: &Frame<'_>, status: Status, hint_ms: u32, reply: &Reply, out: &mut BytesMut) {

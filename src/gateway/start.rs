@@ -101,7 +101,13 @@ impl Gateway {
         });
         let state = watch::Sender::new(StockState::default());
         let mut stock_state = state.subscribe();
-        let stock_task = StockTask { core: Arc::clone(&core), store: Arc::clone(&store), stock, state };
+        let stock_task = StockTask {
+            core: Arc::clone(&core),
+            store: Arc::clone(&store),
+            stock,
+            state,
+            has_read_feeds: false,
+        };
         let mut tasks = vec![tokio::spawn(stock_task.run()).abort_handle()];
         if stock_state.wait_for(|state| state.is_known).await.is_err() {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());

@@ -15,8 +15,8 @@ use super::Core;
 use super::door::{Admitted, Ticket};
 use super::funnel::{busy_hint_ms, order_of};
 use crate::protocol::{Reply, Status};
-use crate::stock::calls::{Call, Reply as CallReply, ShardId, Snapshot};
-use crate::stock::{Outcome, Stock};
+use crate::stock::calls::{Call, Mark, Reply as CallReply, ShardId, Snapshot};
+use crate::stock::{Outcome, Standing, Stock};
 use crate::store::{FeedRead, ReservationStore, StoreError};
 
 /// How long one read of the feeds waits for news.
@@ -36,7 +36,7 @@ enum Arrival {
 /// What the rest of the gateway may know of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StockState {
-    /// All 16 shards are known: the gateway may open.
+    /// All 16 shards are known, and their feeds were read to the end since the start: the gateway may open.
     pub(super) is_known: bool,
     /// Purchases that wait or are in flight.
     pub(super) unfinished: usize,
@@ -49,6 +49,8 @@ pub(super) struct StockTask<S> {
     pub(super) store: Arc<S>,
     pub(super) stock: Stock<Ticket>,
     pub(super) state: watch::Sender<StockState>,
+    /// The feeds were read to their end at least once.
+    pub(super) has_read_feeds: bool,
 }
 
 impl<S: ReservationStore> StockTask<S> {
@@ -139,6 +141,7 @@ impl<S: ReservationStore> StockTask<S> {
                 FeedRead::Gap => self.stock.on_gap(shard),
             }
         }
+        self.has_read_feeds = true;
         // What the read did not bring had not happened when it began.
         for shard in ShardId::all() {
             self.stock.on_current(shard, began_ms);
@@ -166,8 +169,10 @@ impl<S: ReservationStore> StockTask<S> {
     fn read_feeds(&self, arrivals: &mpsc::Sender<Arrival>) {
         let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
         let (began_ms, positions) = (self.now_ms(), self.stock.feed_positions());
+        // While the view is not fresh, being told at once that there is no news is news.
+        let wait = if self.core.funnel.board.is_fresh(began_ms) { FEED_WAIT } else { Duration::ZERO };
         tokio::spawn(async move {
-            let reads = store.read_feeds(&positions, FEED_WAIT).await;
+            let reads = store.read_feeds(&positions, wait).await;
             if reads.is_err() {
                 tokio::time::sleep(FEED_BACK_OFF).await;
             }
@@ -193,7 +198,7 @@ impl<S: ReservationStore> StockTask<S> {
             self.core.counters.pushes.fetch_add(pushed, Ordering::Relaxed);
         }
         let state = StockState {
-            is_known: self.stock.snapshots_wanted().next().is_none(),
+            is_known: self.has_read_feeds && self.stock.snapshots_wanted().next().is_none(),
             unfinished: self.stock.unfinished(),
             is_fenced: self.stock.is_fenced(),
         };
@@ -212,10 +217,21 @@ impl<S: ReservationStore> StockTask<S> {
                 (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
             }
         };
-        if ticket.names_user && matches!(outcome, Outcome::Queued(_) | Outcome::Already(_)) {
-            self.core.subscribers.subscribe(ticket.user, &ticket.peer, true);
-        }
         self.core.counters.status(status);
         ticket.peer.answer(ticket.request_id, status, hint_ms, &reply);
+        if let (Outcome::Queued(mark) | Outcome::Already(mark), true) = (outcome, ticket.names_user) {
+            self.follow(ticket, mark);
+        }
+    }
+
+    /// A service connection hears of the order from now on, and of what the feed told before its reply came.
+    fn follow(&self, ticket: &Ticket, told: Mark) {
+        self.core.subscribers.subscribe(ticket.user, &ticket.peer, true);
+        if let Some(Standing::Order(mark)) = self.core.funnel.buyers.standing(told.sku.activity, ticket.user)
+            && mark != told
+        {
+            ticket.peer.push(Some(ticket.user), order_of(mark));
+            self.core.counters.pushes.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }

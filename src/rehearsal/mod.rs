@@ -13,6 +13,7 @@ mod books;
 mod buyer;
 mod checks;
 mod collect;
+mod evidence;
 mod history;
 mod plan;
 mod progress;
@@ -22,8 +23,9 @@ mod report;
 mod sale;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
-pub use audit::{Check, Finding, Verdict, audit};
+pub use audit::audit;
 pub use books::{Books, BooksError, OrderRow, Transfer};
 pub use history::{Asked, End, Event, Got, SaleHistory, SeenOrder, Tally, UserHistory};
 pub use plan::{Mode, PlanError, Quantities, SalePlan};
@@ -31,3 +33,4 @@ pub use progress::{Phase, Progress, Silent, TerminalBar};
 pub use rehearse::{RehearsalError, Rehearsed, rehearse};
 pub use report::Report;
 pub use sale::{SaleError, run_sale};
+pub use verdict::{Check, Finding, Verdict};

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::audit::{Verdict, audit};
+use super::audit::audit;
 use super::books::{Books, BooksError};
 use super::plan::SalePlan;
 use super::progress::{Phase, Progress};
 use super::report::Report;
 use super::sale::{SaleError, run_sale};
+use super::verdict::Verdict;
 use crate::admission::identity::Minter;
 
 /// Why a rehearsal has no result.

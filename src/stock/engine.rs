@@ -89,6 +89,7 @@ impl<T> Stock<T> {
         lane.waiting.push_back(Waiting {
             ticket: Some(ticket),
             item,
+            in_doubt: false,
             patience_until_ms: within(self.settings.patience_ms),
             unconfirmed_at_ms: within(self.settings.unconfirmed_after_ms),
             gathers: 0,
@@ -138,14 +139,16 @@ impl<T> Stock<T> {
 
     /// Takes in a snapshot.
     pub fn on_snapshot(&mut self, now_ms: u64, snapshot: &Snapshot) {
-        self.raise_generation(snapshot.shard, snapshot.generation);
+        self.raise_generation(snapshot.generation);
         if !self.view.apply_snapshot(now_ms, snapshot) {
             return;
         }
         for (user, mark) in &snapshot.marks {
             self.learn(*user, *mark);
         }
-        self.republish(snapshot.counters.iter().map(|counters| counters.sku));
+        let caught_up = self.view.take_caught_up(snapshot.shard);
+        let told = snapshot.counters.iter().map(|counters| counters.sku);
+        self.republish(told.chain(caught_up));
     }
 
     /// Takes in events of a shard's feed, in their order; a gap asks for a snapshot.
@@ -165,8 +168,11 @@ impl<T> Stock<T> {
                 }
             }
         }
-        let touched = events.iter().flat_map(|event| &event.counters).map(|counters| counters.sku);
-        self.republish(touched);
+        let told = events.iter().flat_map(|event| &event.counters).map(|counters| counters.sku);
+        let mut touched: Vec<SkuKey> = told.chain(self.view.take_caught_up(shard)).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        self.republish(touched.into_iter());
     }
 
     /// The shard's feed no longer reaches back to the position asked for.
@@ -246,26 +252,38 @@ impl<T> Stock<T> {
         }
     }
 
-    pub(super) fn raise_generation(&mut self, shard: ShardId, generation: Gen) {
+    /// Starts anew under a newer generation: views, marks and what the board says are those of an older one.
+    pub(super) fn raise_generation(&mut self, generation: Gen) {
         self.generation = self.generation.max(generation);
-        if self.view.raise_generation(shard, generation) {
-            self.buyers.forget(shard);
+        if self.view.raise_generation(generation) {
+            // First the board falls silent, so that a mark that is not found is not taken for one that is not.
+            let skus = self.view.skus();
+            self.republish(skus.into_iter());
+            self.buyers.forget();
         }
     }
 
     pub(super) fn republish(&mut self, skus: impl Iterator<Item = SkuKey>) {
         self.view_revision = self.view_revision.wrapping_add(1);
-        self.board.set_fresh_until(self.fresh_until_ms());
+        let fresh_until_ms = self.fresh_until_ms();
+        if fresh_until_ms == 0 {
+            self.board.set_fresh_until(0);
+        }
         for sku in skus {
             self.board.slot(sku).publish(self.view.left(sku), self.view.free_everywhere(sku));
         }
+        self.board.set_fresh_until(fresh_until_ms);
     }
 
     /// Rule 10: what a waiter would be told if he came in anew.
-    pub(super) fn standing_outcome(&self, item: &Item) -> Option<Outcome> {
+    pub(super) fn standing_outcome(&self, waiting: &Waiting<T>) -> Option<Outcome> {
+        let item = &waiting.item;
         match self.buyers.standing(item.sku.activity, item.user)? {
+            Standing::Order(mark) if mark.order == item.order => Some(Outcome::Queued(mark)),
             Standing::Order(mark) if mark.state.is_live() => Some(Outcome::Already(mark)),
             Standing::Order(_) => Some(Outcome::NotAgain),
+            // Its own fate, or the other's, is learnt by asking again.
+            Standing::Unconfirmed(_) if waiting.in_doubt => None,
             Standing::Unconfirmed(order) => Some(Outcome::Unconfirmed(order)),
         }
     }

@@ -125,12 +125,12 @@ impl<T> Stock<T> {
         budget: &mut HashMap<SkuKey, u32>,
     ) -> Look {
         let item = &waiting.item;
-        if let Some(outcome) = self.standing_outcome(item) {
+        if let Some(outcome) = self.standing_outcome(waiting) {
             return Look::Tell(outcome);
         }
         let wanted = u32::from(item.quantity);
         let here = budget.entry(item.sku).or_insert_with(|| self.view.free(item.sku, shard));
-        if *here >= wanted && waiting.not_before_ms <= now_ms {
+        if waiting.in_doubt || *here >= wanted && waiting.not_before_ms <= now_ms {
             *here = here.saturating_sub(wanted);
             return Look::Send;
         }

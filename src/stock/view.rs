@@ -4,7 +4,7 @@
 //! are of, and an older one never overwrites a newer. "Nothing left anywhere" needs more than sixteen zeros: see
 //! [`View::left`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::board::Left;
 use super::calls::{BringIn, Event, Gen, ShardId, SkuCounters, Snapshot};
@@ -47,8 +47,11 @@ struct ShardState {
 pub(super) struct View {
     skus: HashMap<SkuKey, PerShard<Cell>>,
     shards: PerShard<ShardState>,
-    /// By target: pairs seen with more out than in, and since when.
-    open_moves: PerShard<HashMap<(SkuKey, ShardId), u64>>,
+    /// By target: pairs seen with more out than in, and since when. In order, so that a run of the model can be
+    /// repeated from its seed.
+    open_moves: PerShard<BTreeMap<(SkuKey, ShardId), u64>>,
+    /// By shard: what a reply told of, later than the feed has been applied to.
+    ahead: PerShard<BTreeSet<SkuKey>>,
 }
 
 impl View {
@@ -57,7 +60,8 @@ impl View {
         Self {
             skus: HashMap::new(),
             shards: PerShard::new(shard),
-            open_moves: PerShard::new(|_| HashMap::new()),
+            open_moves: PerShard::new(|_| BTreeMap::new()),
+            ahead: PerShard::new(|_| BTreeSet::new()),
         }
     }
 
@@ -66,9 +70,11 @@ impl View {
         self.shards[shard].snapshot_seq.is_none()
     }
 
-    /// A gap was found in the shard's feed.
+    /// A gap was found in the shard's feed. A snapshot that comes now may have been taken long ago, so the shard is
+    /// not current again before its feed has been read on from there.
     pub(super) fn lose(&mut self, shard: ShardId) {
         self.shards[shard].snapshot_seq = None;
+        self.shards[shard].current_at_ms = 0;
     }
 
     /// The position up to which the shard's feed has been applied.
@@ -76,26 +82,25 @@ impl View {
         (self.shards[shard].generation, self.shards[shard].feed_seq)
     }
 
-    /// A newer generation is known: what the shard told under an older one counts no longer. True if it was news.
-    pub(super) fn raise_generation(&mut self, shard: ShardId, generation: Gen) -> bool {
-        if generation <= self.shards[shard].generation {
+    /// A newer generation is known: what was told under an older one counts no longer, in no shard, for the
+    /// generation is the installation's. True if it was news.
+    pub(super) fn raise_generation(&mut self, generation: Gen) -> bool {
+        if self.shards.iter().all(|(_, state)| generation <= state.generation) {
             return false;
         }
-        let current_at_ms = 0;
-        self.shards[shard] = ShardState { generation, feed_seq: 0, snapshot_seq: None, current_at_ms };
-        self.open_moves[shard].clear();
-        for (_, moves) in self.open_moves.iter_mut() {
-            moves.retain(|(_, source), _| *source != shard);
-        }
-        for cells in self.skus.values_mut() {
-            cells[shard] = Cell::default();
-        }
+        let known = std::mem::replace(self, Self::new(generation));
+        // The SKUs stay known, so that what was published of them is taken back.
+        self.skus = known.skus.into_keys().map(|sku| (sku, PerShard::new(|_| Cell::default()))).collect();
         true
+    }
+
+    /// Every SKU that was ever told of.
+    pub(super) fn skus(&self) -> Vec<SkuKey> {
+        self.skus.keys().copied().collect()
     }
 
     /// Applies a snapshot; false if it is of an older generation and was ignored.
     pub(super) fn apply_snapshot(&mut self, now_ms: u64, snapshot: &Snapshot) -> bool {
-        self.raise_generation(snapshot.shard, snapshot.generation);
         if snapshot.generation != self.shards[snapshot.shard].generation {
             return false;
         }
@@ -145,10 +150,25 @@ impl View {
         Applied::Next
     }
 
-    /// The shard's feed was read to its end by a read that began at `at_ms`.
+    /// SKUs of which more may be said now than when they last changed: the feed, moved on by events of others,
+    /// has come up to what a reply had told of them. Each is named once.
+    pub(super) fn take_caught_up(&mut self, shard: ShardId) -> Vec<SkuKey> {
+        let feed_seq = self.shards[shard].feed_seq;
+        let skus = &self.skus;
+        let is_ahead =
+            |sku: &SkuKey| skus.get(sku).and_then(|cells| cells[shard].seq).is_some_and(|seq| seq > feed_seq);
+        let caught_up: Vec<SkuKey> = self.ahead[shard].iter().filter(|sku| !is_ahead(sku)).copied().collect();
+        self.ahead[shard].retain(is_ahead);
+        caught_up
+    }
+
+    /// The shard's feed was read to its end by a read that began at `at_ms`. Counts for nothing while a snapshot is
+    /// missing: what was read was not applied.
     pub(super) fn current(&mut self, shard: ShardId, at_ms: u64) {
         let state = &mut self.shards[shard];
-        state.current_at_ms = state.current_at_ms.max(at_ms);
+        if state.snapshot_seq.is_some() {
+            state.current_at_ms = state.current_at_ms.max(at_ms);
+        }
     }
 
     /// The oldest of the 16 feeds' last moments of being current.
@@ -166,6 +186,9 @@ impl View {
             return;
         }
         cell.seq = Some(seq);
+        if seq > self.shards[shard].feed_seq {
+            self.ahead[shard].insert(counters.sku);
+        }
         cell.free = counters.free;
         cell.out.clone_from(&counters.out);
         cell.brought_in.clone_from(&counters.brought_in);

@@ -1,0 +1,85 @@
+//! The real store behind a gate: while it is shut, calls wait outside and nothing of them happens, as with a store
+//! that is slow or cut off. Feeds, snapshots and the catalogue pass.
+
+use std::time::Duration;
+
+use rushgate::stock::calls::{Call, Reply, ShardId, Snapshot};
+use rushgate::store::catalog::{Activity, Catalogue};
+use rushgate::store::sql::SqliteStore;
+use rushgate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
+use tokio::sync::watch;
+
+pub(crate) struct Gated {
+    store: SqliteStore,
+    open: watch::Receiver<bool>,
+    arrived: watch::Sender<usize>,
+}
+
+pub(crate) struct Gate {
+    open: watch::Sender<bool>,
+    arrived: watch::Receiver<usize>,
+}
+
+impl Gate {
+    pub(crate) fn shut(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub(crate) fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    /// Calls that came to the gate so far.
+    pub(crate) fn arrived(&self) -> usize {
+        *self.arrived.borrow()
+    }
+}
+
+impl Gated {
+    pub(crate) fn new(store: SqliteStore) -> (Self, Gate) {
+        let (open, is_open) = watch::channel(true);
+        let (arrived, seen) = watch::channel(0);
+        (Self { store, open: is_open, arrived }, Gate { open, arrived: seen })
+    }
+}
+
+impl ReservationStore for Gated {
+    async fn register(&self) -> Result<Registration, StoreError> {
+        self.store.register().await
+    }
+
+    async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
+        self.arrived.send_modify(|arrived| *arrived += 1);
+        let mut open = self.open.clone();
+        open.wait_for(|open| *open)
+            .await
+            .map_err(|_| StoreError::Unavailable("the test ended".to_owned()))?;
+        self.store.call(call).await
+    }
+
+    async fn snapshot(&self, shard: ShardId) -> Result<Snapshot, StoreError> {
+        self.store.snapshot(shard).await
+    }
+
+    async fn read_feeds(
+        &self,
+        after: &FeedPositions,
+        wait: Duration,
+    ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
+        self.store.read_feeds(after, wait).await
+    }
+}
+
+impl Catalogue for Gated {
+    async fn version(&self) -> Result<u64, StoreError> {
+        self.store.version().await
+    }
+
+    async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
+        self.store.activities().await
+    }
+
+    async fn drive_loads(&self) -> Result<u64, StoreError> {
+        self.store.drive_loads().await
+    }
+}

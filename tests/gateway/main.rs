@@ -1,0 +1,33 @@
+//! The gateway from outside: real sockets on a real store, and whatever bytes a client may send.
+//!
+//! Every test has a gateway of its own on a free port and a data folder of its own. Nothing sleeps to be in time:
+//! a test waits for the frame or the end that has to come, and fails when it has not come after [`wire::PATIENCE`].
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    missing_docs,
+    reason = "tests"
+)]
+
+mod bad_bytes;
+mod connections;
+mod counters;
+mod deadlines;
+mod gated;
+mod going_away;
+mod handshake;
+mod house;
+mod limits;
+mod pipelining;
+mod precedence;
+mod purchase;
+mod pushes;
+mod service;
+mod slow_readers;
+mod vectors;
+mod windows;
+mod wire;
