@@ -3,4 +3,3 @@
 
 mod audit;
 mod fixture;
-mod sale;
