@@ -36,7 +36,7 @@ impl<T> Stock<T> {
                     calls.push(flight.call.clone());
                 }
                 self.refuse_waiting(now_ms, shard);
-            } else if !self.view.needs_snapshot(shard) && self.lanes[shard].not_before_ms <= now_ms {
+            } else if self.may_plan(now_ms, shard) {
                 calls.extend(self.plan_reserve(now_ms, shard));
             }
         }
@@ -158,16 +158,10 @@ impl<T> Stock<T> {
             let missing: Vec<(SkuKey, u32)> =
                 self.lanes[target].missing.iter().map(|(sku, units)| (*sku, *units)).collect();
             for (sku, units) in missing {
-                if units == 0 || self.is_pulled(sku, target) {
+                if units == 0 || self.is_pulled(now_ms, sku, target) {
                     continue;
                 }
-                let idle = |source: &ShardId| {
-                    let lane = &self.lanes[*source];
-                    *source != target
-                        && lane.in_flight.is_none()
-                        && lane.not_before_ms <= now_ms
-                        && !self.view.needs_snapshot(*source)
-                };
+                let idle = |source: &ShardId| *source != target && self.may_plan(now_ms, *source);
                 let free = |source: &ShardId| self.view.free(sku, *source);
                 let Some(source) = ShardId::all().filter(idle).max_by_key(free) else { continue };
                 let want = units.min(free(&source));
@@ -183,11 +177,18 @@ impl<T> Stock<T> {
         }
     }
 
-    /// Whether units are on their way that what the lane misses does not count in yet.
-    fn is_pulled(&self, sku: SkuKey, target: ShardId) -> bool {
+    /// Whether units are on their way that what the lane misses does not count in yet: a pull without a reply, or
+    /// units that arrive while the lane cannot plan, so that it has not looked again since.
+    fn is_pulled(&self, now_ms: u64, sku: SkuKey, target: ShardId) -> bool {
         let pulls = |flight: &InFlight<T>| flight.pull() == Some((sku, target));
         self.lanes.iter().any(|(_, lane)| lane.in_flight.as_ref().is_some_and(pulls))
-            || self.lanes[target].in_flight.is_some()
+            || !self.may_plan(now_ms, target)
                 && self.view.arriving(target).any(|(announced, _, _)| announced.sku == sku)
+    }
+
+    /// Whether a shard may be called now.
+    fn may_plan(&self, now_ms: u64, shard: ShardId) -> bool {
+        let lane = &self.lanes[shard];
+        lane.in_flight.is_none() && lane.not_before_ms <= now_ms && !self.view.needs_snapshot(shard)
     }
 }
