@@ -67,11 +67,7 @@ impl Gateway {
         }
         self.pushes += 1;
         let longest_ms = self.settings.patience_ms.max(self.settings.unconfirmed_after_ms);
-        let within_ms = match purchase.patience_ms {
-            0 => longest_ms,
-            asked => longest_ms.min(u64::from(asked)),
-        };
-        self.open.insert(number, Ticket { told_by_ms: now_ms + within_ms, ..ticket });
+        self.open.insert(number, Ticket { told_by_ms: now_ms + longest_ms, ..ticket });
         true
     }
 
