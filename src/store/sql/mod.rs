@@ -5,12 +5,8 @@
 //! process; the generation rises at every start.
 //!
 //! Tasks: one writer task per open store (`writer`) owns the only connection that writes; readers (snapshots,
-<<<<<<< HEAD
 //! catalogue) use a small pool. Beside the audit of a rehearsal,
 //! which reads by queries of its own, this is the only place that imports `sqlx`. On failure a call is answered
-=======
-//! catalogue) use a small pool. This is the only place that imports `sqlx`. On failure a call is answered
->>>>>>> daa7032357099cfb8630a17454ac6c3d17f16a78
 //! "unavailable" and nothing of it happened, or, when the failure came after the commit had reached the disk,
 //! its stored reply says so when it is repeated.
 
