@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep};
 use super::Core;
 use super::clock::Now;
 use super::counters::Ending;
+use super::linger::linger;
 use super::peer::Peer;
 use super::session::{Flow, Session};
 use crate::protocol::frame::{HEADER_BYTES, REPLY_BYTES_MAX};
@@ -26,9 +27,6 @@ use crate::protocol::{Status, decode};
 const READ_BYTES: usize = 64 * 1024;
 /// A BUY's reply with its ORDER body.
 const BUY_REPLY_BYTES_MAX: usize = HEADER_BYTES + 32;
-/// How long, and how much, a closing connection goes on reading so that its last reply is not lost to a reset.
-const LINGER: Duration = Duration::from_millis(500);
-const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// After GOAWAY a connection on which all is answered closes when nothing came for so long: what the client sent
 /// before it heard GOAWAY still gets its `GOING_AWAY`.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -98,7 +96,7 @@ pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
     connection.session.end();
     connection.core.counters.ending(ending);
     if !matches!(ending, Ending::Broken | Ending::SlowReader) {
-        connection.linger().await;
+        linger(connection.stream, connection.pending).await;
     }
 }
 
@@ -366,35 +364,6 @@ impl Connection {
         };
         self.session.error(0, Status::TimedOut, message, &mut self.pending);
         Some(ending)
-    }
-
-    /// Writes the rest, then reads a while into nothing: a socket closed with unread bytes is reset, and the
-    /// reset may overtake the last reply.
-    async fn linger(&mut self) {
-        let closing = async {
-            while !self.pending.is_empty() && self.stream.writable().await.is_ok() {
-                match self.stream.try_write(&self.pending) {
-                    Ok(written) => self.pending.advance(written),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                }
-            }
-            if tokio::io::AsyncWriteExt::shutdown(&mut self.stream).await.is_err() {
-                return;
-            }
-            let mut left = LINGER_BYTES_MAX;
-            let mut nothing = [0; 4096];
-            while left > 0 && self.stream.readable().await.is_ok() {
-                match self.stream.try_read(&mut nothing) {
-                    Ok(0) => return,
-                    Ok(count) => left = left.saturating_sub(count),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                }
-            }
-        };
-        // Over the time: closed as it is.
-        let _ = tokio::time::timeout(LINGER, closing).await;
     }
 }
 
