@@ -17,16 +17,16 @@ use tokio::time::{Instant, Sleep};
 use super::Core;
 use super::clock::Now;
 use super::counters::Ending;
+use super::linger::linger;
 use super::peer::Peer;
 use super::session::{Flow, Session};
-use crate::protocol::frame::REPLY_BYTES_MAX;
+use crate::protocol::frame::{HEADER_BYTES, REPLY_BYTES_MAX};
 use crate::protocol::{Status, decode};
 
 /// Read at once at most; more waits for the next wake, so that no connection starves the others of its thread.
 const READ_BYTES: usize = 64 * 1024;
-/// How long, and how much, a closing connection goes on reading so that its last reply is not lost to a reset.
-const LINGER: Duration = Duration::from_millis(500);
-const LINGER_BYTES_MAX: usize = 1024 * 1024;
+/// A BUY's reply with its ORDER body.
+const BUY_REPLY_BYTES_MAX: usize = HEADER_BYTES + 32;
 /// After GOAWAY a connection on which all is answered closes when nothing came for so long: what the client sent
 /// before it heard GOAWAY still gets its `GOING_AWAY`.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -96,7 +96,7 @@ pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
     connection.session.end();
     connection.core.counters.ending(ending);
     if !matches!(ending, Ending::Broken | Ending::SlowReader) {
-        connection.linger().await;
+        linger(connection.stream, connection.pending).await;
     }
 }
 
@@ -121,9 +121,7 @@ impl Connection {
                 && peer.in_flight() == 0
             {
                 // A reply may have been left between the flush and the look.
-                if !peer.take_outbox(&mut self.pending) {
-                    return Ending::SlowReader;
-                }
+                peer.take_outbox(&mut self.pending);
                 if self.pending.is_empty() {
                     return ending;
                 }
@@ -160,9 +158,7 @@ impl Connection {
                 }
                 _ = draining.wait_for(|draining| *draining), if !is_draining => is_draining = true,
             }
-            if !peer.take_outbox(&mut self.pending) {
-                return Ending::SlowReader;
-            }
+            peer.take_outbox(&mut self.pending);
         }
     }
 
@@ -272,10 +268,7 @@ impl Connection {
                     let now_ms = self.core.clock.now().mono_ms();
                     self.deadlines.blocked_since.get_or_insert(now_ms);
                     self.is_stalled = true;
-                    // Replies stop with the reading, and may be over the bound by the one that reached it; pushes
-                    // go on.
-                    let bytes_max = self.core.settings.outbound_bytes_max.saturating_add(REPLY_BYTES_MAX);
-                    return (self.pending.len() > bytes_max).then_some(Ending::SlowReader);
+                    return (self.pending.len() > self.pending_bytes_max()).then_some(Ending::SlowReader);
                 }
                 Err(_) => return Some(Ending::Broken),
             }
@@ -288,6 +281,13 @@ impl Connection {
             self.deadlines.frame_since = self.deadlines.frame_since.map(|_| now_ms);
         }
         None
+    }
+
+    /// Replies stop with the reading: they may be over the bound by the one that reached it, and by those to the
+    /// BUYs that were in flight. Only pushes go on.
+    fn pending_bytes_max(&self) -> usize {
+        let in_flight_bytes = usize::from(self.session.in_flight_max()).saturating_mul(BUY_REPLY_BYTES_MAX);
+        self.core.settings.outbound_bytes_max.saturating_add(REPLY_BYTES_MAX).saturating_add(in_flight_bytes)
     }
 
     /// The earliest moment at which something may be overdue.
@@ -364,35 +364,6 @@ impl Connection {
         };
         self.session.error(0, Status::TimedOut, message, &mut self.pending);
         Some(ending)
-    }
-
-    /// Writes the rest, then reads a while into nothing: a socket closed with unread bytes is reset, and the
-    /// reset may overtake the last reply.
-    async fn linger(&mut self) {
-        let closing = async {
-            while !self.pending.is_empty() && self.stream.writable().await.is_ok() {
-                match self.stream.try_write(&self.pending) {
-                    Ok(written) => self.pending.advance(written),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                }
-            }
-            if tokio::io::AsyncWriteExt::shutdown(&mut self.stream).await.is_err() {
-                return;
-            }
-            let mut left = LINGER_BYTES_MAX;
-            let mut nothing = [0; 4096];
-            while left > 0 && self.stream.readable().await.is_ok() {
-                match self.stream.try_read(&mut nothing) {
-                    Ok(0) => return,
-                    Ok(count) => left = left.saturating_sub(count),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                }
-            }
-        };
-        // Over the time: closed as it is.
-        let _ = tokio::time::timeout(LINGER, closing).await;
     }
 }
 

@@ -10,6 +10,7 @@ mod connection;
 mod counters;
 mod door;
 mod funnel;
+mod linger;
 mod listener;
 mod on_sale;
 mod peer;

@@ -1,7 +1,8 @@
 //! A peer: what other tasks may do with a connection, which is to leave a reply or a push for it.
 //!
-//! The connection's own task takes the bytes and writes them. Leaving bytes never waits: a reader so slow that
-//! its outbox is full is marked, and its task closes it. The lock is held for one append or one take.
+//! The connection's own task takes the bytes and writes them, and closes a reader too slow for them. Leaving bytes
+//! never waits: replies are bounded by the BUYs that may be in flight; a push that finds too many others waiting is
+//! dropped (RESULT is the truth). The lock is held for one append or one take.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +16,8 @@ use crate::protocol::{Head, Opcode, Order, Reply, Status, UserId, encode, put_tl
 #[derive(Debug, Default)]
 struct Outbox {
     bytes: BytesMut,
-    overflowed: bool,
+    /// Those of them that are pushes.
+    push_bytes: usize,
 }
 
 /// See the module.
@@ -61,41 +63,45 @@ impl Peer {
     /// Leaves the reply to a BUY.
     pub(super) fn answer(&self, request_id: u32, status: Status, hint_ms: u32, reply: &Reply) {
         let head = Head::reply(Opcode::Buy, request_id, status, hint_ms);
-        self.leave(|out| encode(out, head, |_| {}, |body| reply.write(body)));
+        {
+            let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
+            encode(&mut outbox.bytes, head, |_| {}, |body| reply.write(body));
+        }
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
         self.wake.notify_one();
     }
 
-    /// Leaves a `RESULT_PUSH`; `user` is named on service connections.
-    pub(super) fn push(&self, user: Option<UserId>, order: Order) {
+    /// Leaves a `RESULT_PUSH`; `user` is named on service connections. False if it had to be dropped.
+    pub(super) fn push(&self, user: Option<UserId>, order: Order) -> bool {
         let head = Head::reply(Opcode::ResultPush, 0, Status::Ok, 0);
         let ext = |out: &mut BytesMut| {
             if let Some(user) = user {
                 put_tlv(out, tlv::USER, &user.0.to_be_bytes());
             }
         };
-        self.leave(|out| encode(out, head, ext, |body| Reply::Order(order).write(body)));
-        self.wake.notify_one();
-    }
-
-    fn leave(&self, write: impl FnOnce(&mut BytesMut)) {
-        let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
-        if outbox.bytes.len() >= self.outbound_bytes_max {
-            outbox.overflowed = true;
-        } else {
-            write(&mut outbox.bytes);
+        {
+            let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
+            if outbox.push_bytes >= self.outbound_bytes_max {
+                return false;
+            }
+            let before = outbox.bytes.len();
+            encode(&mut outbox.bytes, head, ext, |body| Reply::Order(order).write(body));
+            let added = outbox.bytes.len().saturating_sub(before);
+            outbox.push_bytes = outbox.push_bytes.saturating_add(added);
         }
+        self.wake.notify_one();
+        true
     }
 
-    /// Moves what was left to the end of `pending`; false if something had to be dropped.
-    pub(super) fn take_outbox(&self, pending: &mut BytesMut) -> bool {
+    /// Moves what was left to the end of `pending`.
+    pub(super) fn take_outbox(&self, pending: &mut BytesMut) {
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
+        outbox.push_bytes = 0;
         if pending.is_empty() {
             std::mem::swap(pending, &mut outbox.bytes);
         } else {
             pending.put_slice(&outbox.bytes);
             outbox.bytes.clear();
         }
-        !outbox.overflowed
     }
 }

@@ -280,7 +280,8 @@ impl Session {
         }
     }
 
-    fn in_flight_max(&self) -> u16 {
+    /// BUYs that may be unanswered at once on this connection.
+    pub(super) fn in_flight_max(&self) -> u16 {
         match self.stage {
             Stage::Service { .. } => self.core.settings.service_in_flight_max,
             _ => self.core.settings.in_flight_max,

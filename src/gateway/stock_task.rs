@@ -234,8 +234,8 @@ impl<S: ReservationStore> StockTask<S> {
         if let Some(Standing::Order(mark)) = self.core.funnel.buyers.standing(told.sku.activity, ticket.user)
             && mark != told
         {
-            ticket.peer.push(Some(ticket.user), order_of(mark));
-            self.core.counters.pushes.fetch_add(1, Ordering::Relaxed);
+            let handed = ticket.peer.push(Some(ticket.user), order_of(mark));
+            self.core.counters.pushes.fetch_add(u64::from(handed), Ordering::Relaxed);
         }
     }
 }

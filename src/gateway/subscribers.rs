@@ -45,14 +45,14 @@ impl Subscribers {
         self.by_user.remove_if(&user, |_, subscriptions| subscriptions.is_empty());
     }
 
-    /// Pushes an order to all of the user's connections; how many that were.
+    /// Pushes an order to all of the user's connections; to how many it was handed.
     pub(super) fn push(&self, user: UserId, order: Order) -> u64 {
         let Some(subscriptions) = self.by_user.get(&user) else { return 0 };
         let mut pushed: u64 = 0;
         for subscription in subscriptions.iter() {
             if let Some(peer) = subscription.peer.upgrade() {
-                peer.push(subscription.names_user.then_some(user), order);
-                pushed = pushed.saturating_add(1);
+                let handed = peer.push(subscription.names_user.then_some(user), order);
+                pushed = pushed.saturating_add(u64::from(handed));
             }
         }
         pushed

@@ -110,7 +110,7 @@ fn nobody_is_accepted_while_draining() {
 
 #[test]
 fn a_client_that_floods_hears_goaway_all_the_same() {
-    let house = Plan::new(1).open();
+    let house = Plan::new(1).settings(|settings| settings.drain_timeout = Duration::from_secs(1)).open();
     let mut client = house.app(1);
     let mut writing = client.stream.try_clone().unwrap();
     let flood = std::thread::spawn(move || {

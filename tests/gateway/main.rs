@@ -17,6 +17,7 @@ mod bad_bytes;
 mod connections;
 mod counters;
 mod deadlines;
+mod garbage;
 mod gated;
 mod going_away;
 mod handshake;

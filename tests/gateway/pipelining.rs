@@ -100,3 +100,34 @@ fn greatest_replies_by_the_hundred_come_whole_and_in_order() {
     client.ping();
     eventually("nothing is left", || house.gateway.unfinished() == 0);
 }
+
+#[test]
+fn a_back_end_that_reads_is_not_taken_for_a_slow_one_however_many_answers_come_at_once() {
+    const USERS: u64 = 6000;
+    let house = Plan::new(USERS)
+        .settings(|settings| {
+            settings.service_in_flight_max = 10_000;
+            settings.outbound_bytes_max = 16 << 10;
+            settings.stock.patience_ms = 60_000;
+            settings.stock.unconfirmed_after_ms = 60_000;
+        })
+        .open();
+    let mut back_end = house.service();
+    house.gate.shut();
+    let bytes: Vec<u8> = (1..=USERS)
+        .flat_map(|user| request(u32::try_from(user).unwrap() + 100, Some(user), &buy(SALE, SKU, 1)))
+        .collect();
+    back_end.write(&bytes);
+    eventually("all wait", || house.count("rung passed") == USERS);
+    house.gate.open();
+    let mut queued = 0;
+    while queued < USERS {
+        let answer = back_end.read().unwrap_or_else(|| panic!("closed after {queued} answers"));
+        if answer.id > 100 {
+            assert_eq!(answer.status, Status::Queued);
+            queued += 1;
+        }
+    }
+    back_end.ping();
+    assert_eq!(house.sold(), (USERS, USERS));
+}

@@ -1,0 +1,225 @@
+//! A folder to run the binary in, and the processes that run there.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rushgate::admission::identity::{IdentityKind, MintKey, MintSettings, Minter};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::wire::{Client, eventually, user};
+
+pub(crate) const SALE: u32 = 7;
+pub(crate) const SKU: u16 = 1;
+
+pub(crate) struct House {
+    pub(crate) dir: TempDir,
+}
+
+/// A serving process; killed when dropped.
+pub(crate) struct Serving {
+    process: Process,
+    pub(crate) addr: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    log: PathBuf,
+}
+
+impl House {
+    pub(crate) fn new() -> Self {
+        Self { dir: TempDir::new().unwrap() }
+    }
+
+    /// With an open activity of so much stock.
+    pub(crate) fn with_sale(stock: u64) -> Self {
+        let house = Self::new();
+        let sku = format!("{SKU}:{stock}:999");
+        house.done(&["activity", "create", "--id", "7", "--name", "a sale", "--sku", &sku]);
+        house
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("rushgate-data")
+    }
+
+    /// The binary, in the folder, with nothing of this process's environment that it would heed.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rushgate"));
+        command.args(args);
+        self.prepared(command)
+    }
+
+    /// `sh -c`, with `$RUSHGATE` for the binary.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let mut command = self.prepared(command);
+        command.env("RUSHGATE", env!("CARGO_BIN_EXE_rushgate"));
+        command
+    }
+
+    fn prepared(&self, mut command: Command) -> Command {
+        command.current_dir(self.dir.path()).env_clear().stdin(Stdio::null());
+        // The shell needs it.
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs a command that has to succeed; its stdout.
+    #[track_caller]
+    pub(crate) fn done(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {}, {error}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that has to refuse to start; its message.
+    #[track_caller]
+    pub(crate) fn refused(&self, args: &[&str]) -> String {
+        refusal(args, &self.run(args))
+    }
+
+    #[track_caller]
+    pub(crate) fn serve(&self, set: &[&str]) -> Serving {
+        self.serve_on("127.0.0.1:0", set)
+    }
+
+    #[track_caller]
+    pub(crate) fn serve_on(&self, listen: &str, set: &[&str]) -> Serving {
+        let listen = format!("gateway.listen={listen}");
+        let mut command = self.command(&["serve", "--set", &listen, "--set", "admin.listen=127.0.0.1:0"]);
+        for setting in set {
+            command.args(["--set", setting]);
+        }
+        self.start(command)
+    }
+
+    /// Waits until it says where it serves.
+    #[track_caller]
+    pub(crate) fn start(&self, mut command: Command) -> Serving {
+        let log = self.dir.path().join(format!("log-{}", fastrand::u64(..)));
+        command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
+        let mut process = Process(command.spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said = line
+            .strip_prefix("rushgate serves on ")
+            .and_then(|line| line.trim_end().strip_suffix(')'))
+            .and_then(|line| line.split_once(" (admin: "));
+        let Some((addr, admin)) = said else {
+            panic!("it said {line:?} and {}", fs::read_to_string(&log).unwrap());
+        };
+        let (addr, admin) = (addr.parse().unwrap(), admin.parse().unwrap());
+        Serving { process, addr, admin, log }
+    }
+
+    pub(crate) fn minter(&self) -> Minter {
+        let key = MintKey::DevSecret(self.data_dir());
+        Minter::new(&MintSettings { key, audience: "rushgate".to_owned(), issuer: None }).unwrap()
+    }
+
+    pub(crate) fn token(&self, id: u64) -> String {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        self.minter().mint(IdentityKind::App(user(id)), now_s, Duration::from_secs(3600)).unwrap()
+    }
+
+    pub(crate) fn app(&self, serving: &Serving, id: u64) -> Client {
+        Client::login(serving.addr, &self.token(id))
+    }
+
+    /// (total, free, sold, orders) of the sale's article, by the operator's command.
+    pub(crate) fn figures(&self) -> (u64, u64, u64, u64) {
+        let shown: Value = serde_json::from_str(&self.done(&["activity", "show", "7", "--json"])).unwrap();
+        let sku = &shown["skus"][0];
+        let number = |key: &str| sku[key].as_u64().unwrap();
+        let orders = sku["orders"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+        (number("total"), number("free") + number("in_transit"), number("sold"), orders)
+    }
+}
+
+#[track_caller]
+pub(crate) fn refusal(args: &[&str], output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+    assert!(output.stdout.is_empty(), "{args:?} printed {:?}", String::from_utf8_lossy(&output.stdout));
+    let messages = error.lines().filter(|line| line.starts_with("rushgate: ")).count();
+    assert_eq!(messages, 1, "{args:?}: {error}");
+    assert!(!error.contains("panicked"), "{error}");
+    error
+}
+
+/// Ends with its test, however that ends.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Serving {
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.0.id()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.process.0.kill().unwrap();
+        self.process.0.wait().unwrap();
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.process.0.try_wait().unwrap().is_none()
+    }
+
+    /// How it ends, when that has been asked of it.
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the process ends", || {
+            status = self.process.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    /// What it wrote to stderr.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Status line and body of a request to the admin port.
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.admin).unwrap();
+        stream.set_read_timeout(Some(super::wire::PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    /// One number of /metrics.
+    #[track_caller]
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let text = self.get("/metrics").1;
+        let line =
+            text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}

@@ -1,0 +1,23 @@
+//! The program as its operators meet it: started, signalled, starved, killed, and started again.
+//!
+//! Every test runs the real binary on free ports in a folder of its own. A process that a test started ends with
+//! it, also when the test fails; what happens in another process is waited for, never slept for.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    missing_docs,
+    reason = "tests"
+)]
+
+mod crash;
+mod descriptors;
+mod house;
+mod operators;
+mod refusals;
+mod serving;
+#[path = "../gateway/wire.rs"]
+#[allow(dead_code, reason = "shared with tests/gateway, which uses all of it")]
+mod wire;
