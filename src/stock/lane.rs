@@ -20,7 +20,7 @@ pub(super) struct Waiting<T> {
     pub(super) patience_until_ms: u64,
     /// Sent, but no reply by then → UNCONFIRMED.
     pub(super) unconfirmed_at_ms: u64,
-    /// How often the store said "empty here" to an item of more than one unit.
+    /// How often an item of more than one unit found too few, in the store or among what had come for it.
     pub(super) gathers: u32,
     /// Not tried again before.
     pub(super) not_before_ms: u64,

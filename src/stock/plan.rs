@@ -82,12 +82,14 @@ impl<T> Stock<T> {
             return None;
         }
         let mut bring_in: Vec<BringIn> = Vec::new();
-        let mut overdue = false;
+        let mut overdue: Vec<SkuKey> = Vec::new();
         let mut arriving: HashMap<SkuKey, u32> = HashMap::new();
         for (announced, units, since_ms) in self.view.arriving(shard) {
             let sum = arriving.entry(announced.sku).or_default();
             *sum = sum.saturating_add(units);
-            overdue |= now_ms.saturating_sub(since_ms) >= self.settings.orphan_wait_ms;
+            if now_ms.saturating_sub(since_ms) >= self.settings.orphan_wait_ms {
+                overdue.push(announced.sku);
+            }
             bring_in.push(announced);
         }
         let mut budget: HashMap<SkuKey, u32> = HashMap::new();
@@ -104,17 +106,37 @@ impl<T> Stock<T> {
                 Look::Tell(outcome) => self.tell(&mut waiting, outcome),
                 Look::Wait { missing } => {
                     let lane = &mut self.lanes[shard];
-                    let sum = lane.missing.entry(waiting.item.sku).or_default();
-                    *sum = sum.saturating_add(missing);
+                    if missing > 0 {
+                        let sum = lane.missing.entry(waiting.item.sku).or_default();
+                        *sum = sum.saturating_add(missing);
+                    }
                     lane.waiting.push_back(waiting);
                 }
             }
         }
-        if sent.is_empty() && !overdue {
+        if sent.is_empty() && overdue.is_empty() {
             return None;
         }
+        self.gather_again(now_ms, shard, &overdue);
         let items: Vec<Item> = sent.iter().map(|waiting| waiting.item).collect();
         Some(self.launch(now_ms, shard, CallBody::Reserve { bring_in, items }, sent))
+    }
+
+    /// What had come for items of several units was not enough, and is brought in without them: they try again
+    /// later, so that of two lanes that gather the same units one gets them all.
+    fn gather_again(&mut self, now_ms: u64, shard: ShardId, overdue: &[SkuKey]) {
+        let gathers = |waiting: &Waiting<T>| {
+            waiting.item.quantity > 1 && waiting.not_before_ms <= now_ms && overdue.contains(&waiting.item.sku)
+        };
+        if !self.lanes[shard].waiting.iter().any(gathers) {
+            return;
+        }
+        for waiting in std::mem::take(&mut self.lanes[shard].waiting) {
+            let still = if gathers(&waiting) { self.after_gathering(now_ms, waiting) } else { Some(waiting) };
+            self.lanes[shard].waiting.extend(still);
+        }
+        self.lanes[shard].missing.retain(|sku, _| !overdue.contains(sku));
+        self.lanes[shard].has_new_items = true;
     }
 
     fn look(
@@ -158,10 +180,14 @@ impl<T> Stock<T> {
             let missing: Vec<(SkuKey, u32)> =
                 self.lanes[target].missing.iter().map(|(sku, units)| (*sku, *units)).collect();
             for (sku, units) in missing {
-                if units == 0 || self.is_pulled(now_ms, sku, target) {
+                if self.is_pulled(now_ms, sku, target) {
                     continue;
                 }
-                let idle = |source: &ShardId| *source != target && self.may_plan(now_ms, *source);
+                // Two lanes that miss units of each other would swap them for ever: the lower one takes.
+                let idle = |source: &ShardId| {
+                    let gives = target < *source || !self.lanes[*source].missing.contains_key(&sku);
+                    *source != target && gives && self.may_plan(now_ms, *source)
+                };
                 let free = |source: &ShardId| self.view.free(sku, *source);
                 let Some(source) = ShardId::all().filter(idle).max_by_key(free) else { continue };
                 let want = units.min(free(&source));
