@@ -153,10 +153,12 @@ impl<T> Stock<T> {
         if !self.lanes[shard].waiting.iter().any(is_late) {
             return;
         }
-        for mut waiting in std::mem::take(&mut self.lanes[shard].waiting) {
+        for _ in 0..self.lanes[shard].waiting.len() {
+            let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
             if is_late(&waiting) {
-                if !waiting.in_doubt {
-                    self.tell(&mut waiting, Outcome::Busy);
+                let standing = self.standing_outcome(&waiting);
+                if let Some(outcome) = standing.or((!waiting.in_doubt).then_some(Outcome::Busy)) {
+                    self.tell(&mut waiting, outcome);
                     continue;
                 }
                 self.tell_unconfirmed(&mut waiting);
