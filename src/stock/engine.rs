@@ -27,8 +27,6 @@ pub struct Stock<T> {
     pub(super) generation: Gen,
     order_numbers: OrderNumbers,
     pub(super) view: View,
-    /// Rises with every change of the view.
-    pub(super) view_revision: u64,
     pub(super) lanes: PerShard<Lane<T>>,
     pub(super) buyers: Arc<Buyers>,
     board: Arc<Board>,
@@ -55,7 +53,6 @@ impl<T> Stock<T> {
             generation,
             order_numbers: OrderNumbers::new(process),
             view: View::new(generation),
-            view_revision: 0,
             lanes: PerShard::new(|_| Lane::new()),
             buyers,
             board,
@@ -269,13 +266,13 @@ impl<T> Stock<T> {
     }
 
     pub(super) fn republish(&mut self, skus: impl Iterator<Item = SkuKey>) {
-        self.view_revision = self.view_revision.wrapping_add(1);
         let fresh_until_ms = self.fresh_until_ms();
         if fresh_until_ms == 0 {
             self.board.set_fresh_until(0);
         }
         for sku in skus {
-            self.board.slot(sku).publish(self.view.left(sku), self.view.free_everywhere(sku));
+            let (left, free_seen) = self.view.settle(sku);
+            self.board.slot(sku).publish(left, free_seen);
         }
         self.board.set_fresh_until(fresh_until_ms);
     }

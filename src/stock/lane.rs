@@ -20,7 +20,7 @@ pub(super) struct Waiting<T> {
     pub(super) patience_until_ms: u64,
     /// Sent, but no reply by then → UNCONFIRMED.
     pub(super) unconfirmed_at_ms: u64,
-    /// How often the store said "empty here" to an item of more than one unit.
+    /// How often an item of more than one unit found too few, in the store or among what had come for it.
     pub(super) gathers: u32,
     /// Not tried again before.
     pub(super) not_before_ms: u64,
@@ -61,7 +61,7 @@ pub(super) struct Lane<T> {
     pub(super) missing: BTreeMap<SkuKey, u32>,
     /// Items came, or came back, since the last plan.
     pub(super) has_new_items: bool,
-    /// The view's revision and the time when the waiting items were last looked at.
+    /// The shard's revision in the view, and the time, when the waiting items were last looked at.
     pub(super) looked_at: Option<(u64, u64)>,
     /// Not called before: the store refused the generation or does not serve.
     pub(super) not_before_ms: u64,
@@ -80,11 +80,11 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Puts items back in front, in their order.
+    /// Puts items back in front, in their order, when the call is over; the lane is to be looked at again.
     pub(super) fn put_back(&mut self, items: impl DoubleEndedIterator<Item = Waiting<T>>) {
         for item in items.rev() {
             self.waiting.push_front(item);
         }
-        self.has_new_items = true;
+        self.looked_at = None;
     }
 }

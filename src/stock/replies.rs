@@ -96,23 +96,29 @@ impl<T> Stock<T> {
         if waiting.ticket.is_none() {
             return;
         }
-        if waiting.item.quantity > 1 {
-            waiting.gathers = waiting.gathers.saturating_add(1);
-            if waiting.gathers >= self.settings.gathers_max {
-                let wanted = u32::from(waiting.item.quantity);
-                // Others are as quick. How many are left is told only where it is known.
-                let outcome = match self.left(waiting.item.sku, now_ms) {
-                    Left::Exactly(0) => Outcome::SoldOut,
-                    Left::Exactly(left) if left < wanted => Outcome::Insufficient(left),
-                    _ => Outcome::Busy,
-                };
-                self.tell(&mut waiting, outcome);
-                return;
-            }
+        back.extend(self.after_gathering(now_ms, waiting));
+    }
+
+    /// An item did not get the units it needs. One of several units tries again after a growing pause, but not for
+    /// ever: others are as quick. How many are left is told only where it is known.
+    pub(super) fn after_gathering(&mut self, now_ms: u64, mut waiting: Waiting<T>) -> Option<Waiting<T>> {
+        let wanted = u32::from(waiting.item.quantity);
+        if wanted == 1 || waiting.in_doubt {
+            return Some(waiting);
+        }
+        waiting.gathers = waiting.gathers.saturating_add(1);
+        if waiting.gathers < self.settings.gathers_max {
             let jitter_ms = self.random.u64(0..=(5_u64 << waiting.gathers.min(8)));
             waiting.not_before_ms = now_ms.saturating_add(jitter_ms);
+            return Some(waiting);
         }
-        back.push(waiting);
+        let outcome = match self.left(waiting.item.sku, now_ms) {
+            Left::Exactly(0) => Outcome::SoldOut,
+            Left::Exactly(left) if left < wanted => Outcome::Insufficient(left),
+            _ => Outcome::Busy,
+        };
+        self.tell(&mut waiting, outcome);
+        None
     }
 
     /// Tells BUSY and UNCONFIRMED to whom their time is up, and notices calls whose reply is overdue.
@@ -147,10 +153,12 @@ impl<T> Stock<T> {
         if !self.lanes[shard].waiting.iter().any(is_late) {
             return;
         }
-        for mut waiting in std::mem::take(&mut self.lanes[shard].waiting) {
+        for _ in 0..self.lanes[shard].waiting.len() {
+            let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
             if is_late(&waiting) {
-                if !waiting.in_doubt {
-                    self.tell(&mut waiting, Outcome::Busy);
+                let standing = self.standing_outcome(&waiting);
+                if let Some(outcome) = standing.or((!waiting.in_doubt).then_some(Outcome::Busy)) {
+                    self.tell(&mut waiting, outcome);
                     continue;
                 }
                 self.tell_unconfirmed(&mut waiting);
