@@ -68,14 +68,22 @@ impl Funnel {
     pub(super) fn buy(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
         let on_sale = self.on_sale.load();
         let sale = on_sale.sale(ask.activity);
+        // Read before the buyers: the stock task makes marks known before it says that nothing is left, so that
+        // whoever took the last unit is found by the duplicate rung, never told "sold out".
+        let left = self.left(now, sale, ask.sku);
         // Frame and connection have been judged before: see `session`.
         self.rate(now, ask)?;
         self.duplicate(ask)?;
         switches(sale)?;
-        let sku = activity(now, sale, ask)?;
+        activity(now, sale, ask)?;
         // Risk and eligibility stand here: nothing that costs more than memory may come before them.
-        self.stock(now, sku, ask)?;
+        stock(left, ask)?;
         self.queue(ask)
+    }
+
+    fn left(&self, now: Now, sale: Option<&Sale>, sku: SkuId) -> Left {
+        let sku = sale.and_then(|sale| sale.sku(sku));
+        sku.map_or(Left::Unknown, |sku| self.board.left(&sku.slot, now.mono_ms()))
     }
 
     fn rate(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
@@ -104,14 +112,6 @@ impl Funnel {
             }
         };
         Err(Refusal { rung: Rung::Duplicate, status, hint_ms: 0, reply })
-    }
-
-    fn stock(&self, now: Now, sku: &SkuOnSale, ask: &Ask<'_>) -> Result<(), Refusal> {
-        match self.board.left(&sku.slot, now.mono_ms()) {
-            Left::Exactly(0) => Err(Refusal::plain(Rung::Stock, Status::SoldOut)),
-            Left::Exactly(left) if left < u32::from(ask.quantity) => Err(insufficient(left)),
-            Left::Exactly(_) | Left::Unknown => Ok(()),
-        }
     }
 
     fn queue(&self, ask: &Ask<'_>) -> Result<(), Refusal> {
@@ -202,15 +202,15 @@ fn switches(sale: Option<&Sale>) -> Result<(), Refusal> {
     }
 }
 
-fn activity<'s>(now: Now, sale: Option<&'s Sale>, ask: &Ask<'_>) -> Result<&'s SkuOnSale, Refusal> {
+fn activity(now: Now, sale: Option<&Sale>, ask: &Ask<'_>) -> Result<(), Refusal> {
     let refuse = |status| Refusal::plain(Rung::Activity, status);
     let sale = sale.ok_or(refuse(Status::UnknownActivity))?;
-    let sku = sale.sku(ask.sku).ok_or(refuse(Status::UnknownSku))?;
+    sale.sku(ask.sku).ok_or(refuse(Status::UnknownSku))?;
     if ask.quantity > sale.per_user_limit {
         return Err(refuse(Status::OverLimit));
     }
     match sale.state(now.sale_ms) {
-        ActivityState::Open => Ok(sku),
+        ActivityState::Open => Ok(()),
         ActivityState::Ended => Err(refuse(Status::Ended)),
         ActivityState::Upcoming => {
             let until_ms = sale.opens_at_ms.saturating_sub(now.sale_ms);
@@ -224,9 +224,17 @@ fn activity<'s>(now: Now, sale: Option<&'s Sale>, ask: &Ask<'_>) -> Result<&'s S
     }
 }
 
-fn insufficient(left: u32) -> Refusal {
-    let reply = Reply::Left { left };
-    Refusal { rung: Rung::Stock, status: Status::Insufficient, hint_ms: busy_hint_ms(), reply }
+fn stock(left: Left, ask: &Ask<'_>) -> Result<(), Refusal> {
+    match left {
+        Left::Exactly(0) => Err(Refusal::plain(Rung::Stock, Status::SoldOut)),
+        Left::Exactly(left) if left < u32::from(ask.quantity) => Err(Refusal {
+            rung: Rung::Stock,
+            status: Status::Insufficient,
+            hint_ms: busy_hint_ms(),
+            reply: Reply::Left { left },
+        }),
+        Left::Exactly(_) | Left::Unknown => Ok(()),
+    }
 }
 
 /// What a client is told of a mark.

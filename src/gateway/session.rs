@@ -147,12 +147,12 @@ impl Session {
     /// The status that tells of a message out of its place, or of one that comes too late.
     const fn out_of_place(&self, opcode: Opcode) -> Option<Status> {
         match (opcode, self.stage) {
+            (Opcode::Hello | Opcode::Auth, _) if self.going_away => Some(Status::GoingAway),
             (Opcode::Hello, Stage::Greeted | Stage::App { .. } | Stage::Service { .. })
             | (Opcode::Auth | Opcode::Ping, Stage::New) => Some(Status::Unexpected),
-            (Opcode::Hello | Opcode::Auth, _) if self.going_away => Some(Status::GoingAway),
             (Opcode::Hello | Opcode::Auth | Opcode::Ping, _) => None,
-            (_, Stage::New | Stage::Greeted) => Some(Status::NotAuthenticated),
             _ if self.going_away => Some(Status::GoingAway),
+            (_, Stage::New | Stage::Greeted) => Some(Status::NotAuthenticated),
             _ => None,
         }
     }

@@ -80,7 +80,7 @@ impl<S: ReservationStore> StockTask<S> {
                     }
                 }
                 () = self.core.funnel.door.wake.notified() => {}
-                _ = tick.tick() => {}
+                _ = tick.tick(), if !self.stock.is_idle() => {}
             }
             self.empty_door();
             self.stock.tick(self.now_ms());
@@ -219,8 +219,12 @@ impl<S: ReservationStore> StockTask<S> {
         };
         self.core.counters.status(status);
         ticket.peer.answer(ticket.request_id, status, hint_ms, &reply);
-        if let (Outcome::Queued(mark) | Outcome::Already(mark), true) = (outcome, ticket.names_user) {
-            self.follow(ticket, mark);
+        match outcome {
+            Outcome::Queued(mark) | Outcome::Already(mark) if ticket.names_user => self.follow(ticket, mark),
+            Outcome::Unconfirmed(_) if ticket.names_user => {
+                self.core.subscribers.subscribe(ticket.user, &ticket.peer, true);
+            }
+            _ => {}
         }
     }
 

@@ -31,6 +31,7 @@ const APP_PUSHES_MAX: usize = 8;
 /// What all tasks of a sale share.
 pub(super) struct Stage {
     pub(super) plan: SalePlan,
+    /// Its clock starts with the sale.
     pub(super) recorder: Recorder,
     pub(super) progress: Arc<dyn Progress>,
     minter: Arc<Minter>,
@@ -236,6 +237,7 @@ async fn buy(
             end = again;
         }
     }
+    stage.recorder.user_done();
     stage.recorder.record_retries(task, buys.saturating_sub(1));
     if is_without_gateway(end) {
         stage.set_gone(true);

@@ -2,8 +2,8 @@
 //!
 //! Used by `rushgate demo` and `rushgate-loadgen sale`; it speaks to the gateway only through its port and to the
 //! database only by queries of its own. The steps: [`SalePlan`] says who buys what and how, [`run_sale`] lets
-//! them buy and writes down what each was told ([`SaleHistory`]), [`Books::read`] reads the database, [`audit`] compares both, and a
-//! [`Report`] says how it went. Nothing here prints: see [`Progress`].
+//! them buy and writes down what each was told ([`SaleHistory`]), [`Books::read`] reads the database, [`audit()`] compares both, and a
+//! [`Report`] says how it went; [`rehearse()`] is all of it. Nothing here prints: see [`Progress`].
 //!
 //! It runs as tasks of the caller's runtime. A gateway that dies and comes back on the same address is survived
 //! as long as the plan's patience lasts; one that does not come back ends the sale, and the audit says what is missing.
@@ -13,19 +13,24 @@ mod books;
 mod buyer;
 mod checks;
 mod collect;
+mod evidence;
 mod history;
 mod plan;
 mod progress;
 mod recorder;
+mod rehearse;
 mod report;
 mod sale;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
-pub use audit::{Check, Finding, Verdict, audit};
+pub use audit::audit;
 pub use books::{Books, BooksError, OrderRow, Transfer};
 pub use history::{Asked, End, Event, Got, SaleHistory, SeenOrder, Tally, UserHistory};
 pub use plan::{Mode, PlanError, Quantities, SalePlan};
 pub use progress::{Phase, Progress, Silent, TerminalBar};
+pub use rehearse::{RehearsalError, Rehearsed, rehearse};
 pub use report::Report;
 pub use sale::{SaleError, run_sale};
+pub use verdict::{Check, Finding, Verdict};

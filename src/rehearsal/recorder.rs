@@ -1,6 +1,8 @@
 //! Counting what is answered, on many tasks at once.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use tokio::time::Instant;
@@ -25,6 +27,7 @@ struct Share {
 pub(super) struct Recorder {
     shares: Vec<Mutex<Share>>,
     started_at: Instant,
+    last_done_ns: AtomicU64,
 }
 
 impl Recorder {
@@ -34,11 +37,17 @@ impl Recorder {
             Ok(Mutex::new(Share { tally: Tally::default(), latency_us }))
         };
         let shares = (0..SHARES).map(|_| share()).collect::<Result<_, _>>()?;
-        Ok(Self { shares, started_at: Instant::now() })
+        Ok(Self { shares, started_at: Instant::now(), last_done_ns: AtomicU64::new(0) })
     }
 
-    pub(super) fn elapsed(&self) -> std::time::Duration {
-        self.started_at.elapsed()
+    /// A user has his answer.
+    pub(super) fn user_done(&self) {
+        self.last_done_ns.fetch_max(self.ns(Instant::now()), Ordering::Relaxed);
+    }
+
+    /// From the start to the last user's answer.
+    pub(super) fn duration(&self) -> Duration {
+        Duration::from_nanos(self.last_done_ns.load(Ordering::Relaxed))
     }
 
     /// Counts an exchange; the event it makes.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::audit::{Verdict, count};
 use super::history::{End, SaleHistory, UserHistory};
 use super::plan::SalePlan;
+use super::verdict::{Verdict, count};
 use crate::protocol::Status;
 
 /// One JSON object, or a table.

@@ -57,12 +57,13 @@ pub async fn run_sale(
     plan.prepare()?;
     minter.mint(IdentityKind::Service, 0, LOOK_FOR).map_err(|error| SaleError::Token(error.to_string()))?;
     let users = plan.users;
-    let stage = Arc::new(Stage::new(plan, Recorder::start()?, Arc::clone(&progress), minter));
+    let mut stage = Stage::new(plan, Recorder::start()?, Arc::clone(&progress), minter);
     check_on_sale(&stage).await?;
     progress.begin(Phase::Buying, u64::from(users));
-    let begun_at = stage.recorder.elapsed();
+    stage.recorder = Recorder::start()?;
+    let stage = Arc::new(stage);
     let (told, pushed) = Box::pin(buy_all(&stage)).await;
-    let duration = stage.recorder.elapsed().saturating_sub(begun_at);
+    let duration = stage.recorder.duration();
     progress.end();
     let nobody = UserHistory { quantity: 1, end: End::Unreachable, events: Vec::new() };
     let mut histories = vec![nobody; usize::try_from(users).unwrap_or(0)];

@@ -6,7 +6,7 @@
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
-use super::calls::{Mark, ShardId};
+use super::calls::Mark;
 use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
 
 /// Where a user stands in an activity.
@@ -84,10 +84,8 @@ impl Buyers {
         self.standings.remove_if(&(activity, user), |_, standing| *standing == Standing::Unconfirmed(order));
     }
 
-    /// Forgets a shard's marks: a new generation starts them anew. What is in doubt stays so.
-    pub(super) fn forget(&self, shard: ShardId) {
-        self.standings.retain(|(_, user), standing| {
-            ShardId::of(*user) != shard || matches!(standing, Standing::Unconfirmed(_))
-        });
+    /// Forgets all marks: a new generation starts them anew. What is in doubt stays so.
+    pub(super) fn forget(&self) {
+        self.standings.retain(|_, standing| matches!(standing, Standing::Unconfirmed(_)));
     }
 }

@@ -27,8 +27,6 @@ pub struct Stock<T> {
     pub(super) generation: Gen,
     order_numbers: OrderNumbers,
     pub(super) view: View,
-    /// Rises with every change of the view.
-    pub(super) view_revision: u64,
     pub(super) lanes: PerShard<Lane<T>>,
     pub(super) buyers: Arc<Buyers>,
     board: Arc<Board>,
@@ -55,7 +53,6 @@ impl<T> Stock<T> {
             generation,
             order_numbers: OrderNumbers::new(process),
             view: View::new(generation),
-            view_revision: 0,
             lanes: PerShard::new(|_| Lane::new()),
             buyers,
             board,
@@ -75,9 +72,9 @@ impl<T> Stock<T> {
             return Err(ticket);
         }
         let Some(order) = self.order_numbers.next() else { return Err(ticket) };
-        let within = |setting: u64| match u64::from(purchase.patience_ms) {
-            0 => now_ms.saturating_add(setting),
-            asked => now_ms.saturating_add(setting.min(asked)),
+        let patience_ms = match u64::from(purchase.patience_ms) {
+            0 => self.settings.patience_ms,
+            asked => self.settings.patience_ms.min(asked),
         };
         let item = Item {
             user: purchase.user,
@@ -89,8 +86,9 @@ impl<T> Stock<T> {
         lane.waiting.push_back(Waiting {
             ticket: Some(ticket),
             item,
-            patience_until_ms: within(self.settings.patience_ms),
-            unconfirmed_at_ms: within(self.settings.unconfirmed_after_ms),
+            in_doubt: false,
+            patience_until_ms: now_ms.saturating_add(patience_ms),
+            unconfirmed_at_ms: now_ms.saturating_add(self.settings.unconfirmed_after_ms),
             gathers: 0,
             not_before_ms: 0,
         });
@@ -109,6 +107,11 @@ impl<T> Stock<T> {
             lane.waiting.len().saturating_add(lane.in_flight.as_ref().map_or(0, |flight| flight.items.len()))
         };
         self.lanes.iter().map(|(_, lane)| count(lane)).fold(0, usize::saturating_add)
+    }
+
+    /// Whether nothing waits, is in flight or is on its way between shards: time alone changes nothing then.
+    pub fn is_idle(&self) -> bool {
+        self.unfinished() == 0 && ShardId::all().all(|target| self.view.arriving(target).next().is_none())
     }
 
     /// Whether another process was seen to use this one's number.
@@ -138,14 +141,16 @@ impl<T> Stock<T> {
 
     /// Takes in a snapshot.
     pub fn on_snapshot(&mut self, now_ms: u64, snapshot: &Snapshot) {
-        self.raise_generation(snapshot.shard, snapshot.generation);
+        self.raise_generation(snapshot.generation);
         if !self.view.apply_snapshot(now_ms, snapshot) {
             return;
         }
         for (user, mark) in &snapshot.marks {
             self.learn(*user, *mark);
         }
-        self.republish(snapshot.counters.iter().map(|counters| counters.sku));
+        let caught_up = self.view.take_caught_up(snapshot.shard);
+        let told = snapshot.counters.iter().map(|counters| counters.sku);
+        self.republish(told.chain(caught_up));
     }
 
     /// Takes in events of a shard's feed, in their order; a gap asks for a snapshot.
@@ -165,8 +170,11 @@ impl<T> Stock<T> {
                 }
             }
         }
-        let touched = events.iter().flat_map(|event| &event.counters).map(|counters| counters.sku);
-        self.republish(touched);
+        let told = events.iter().flat_map(|event| &event.counters).map(|counters| counters.sku);
+        let mut touched: Vec<SkuKey> = told.chain(self.view.take_caught_up(shard)).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        self.republish(touched.into_iter());
     }
 
     /// The shard's feed no longer reaches back to the position asked for.
@@ -246,26 +254,38 @@ impl<T> Stock<T> {
         }
     }
 
-    pub(super) fn raise_generation(&mut self, shard: ShardId, generation: Gen) {
+    /// Starts anew under a newer generation: views, marks and what the board says are those of an older one.
+    pub(super) fn raise_generation(&mut self, generation: Gen) {
         self.generation = self.generation.max(generation);
-        if self.view.raise_generation(shard, generation) {
-            self.buyers.forget(shard);
+        if self.view.raise_generation(generation) {
+            // First the board falls silent, so that a mark that is not found is not taken for one that is not.
+            let skus = self.view.skus();
+            self.republish(skus.into_iter());
+            self.buyers.forget();
         }
     }
 
     pub(super) fn republish(&mut self, skus: impl Iterator<Item = SkuKey>) {
-        self.view_revision = self.view_revision.wrapping_add(1);
-        self.board.set_fresh_until(self.fresh_until_ms());
-        for sku in skus {
-            self.board.slot(sku).publish(self.view.left(sku), self.view.free_everywhere(sku));
+        let fresh_until_ms = self.fresh_until_ms();
+        if fresh_until_ms == 0 {
+            self.board.set_fresh_until(0);
         }
+        for sku in skus {
+            let (left, free_seen) = self.view.settle(sku);
+            self.board.slot(sku).publish(left, free_seen);
+        }
+        self.board.set_fresh_until(fresh_until_ms);
     }
 
     /// Rule 10: what a waiter would be told if he came in anew.
-    pub(super) fn standing_outcome(&self, item: &Item) -> Option<Outcome> {
+    pub(super) fn standing_outcome(&self, waiting: &Waiting<T>) -> Option<Outcome> {
+        let item = &waiting.item;
         match self.buyers.standing(item.sku.activity, item.user)? {
+            Standing::Order(mark) if mark.order == item.order => Some(Outcome::Queued(mark)),
             Standing::Order(mark) if mark.state.is_live() => Some(Outcome::Already(mark)),
             Standing::Order(_) => Some(Outcome::NotAgain),
+            // Its own fate, or the other's, is learnt by asking again.
+            Standing::Unconfirmed(_) if waiting.in_doubt => None,
             Standing::Unconfirmed(order) => Some(Outcome::Unconfirmed(order)),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Owned by the [`Stock`](super::Stock) engine. Pure data and bookkeeping; planning is in `plan`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::calls::{Call, CallBody, Item, ShardId};
 use crate::protocol::SkuKey;
@@ -13,11 +13,14 @@ pub(super) struct Waiting<T> {
     /// `None` once its outcome was told (UNCONFIRMED); the item itself lives on.
     pub(super) ticket: Option<T>,
     pub(super) item: Item,
+    /// The store may hold it: a call with it went out and was refused in a way that does not tell whether an
+    /// earlier copy was executed. It is asked for again, whatever is free, until an answer tells.
+    pub(super) in_doubt: bool,
     /// Not sent by then → BUSY.
     pub(super) patience_until_ms: u64,
     /// Sent, but no reply by then → UNCONFIRMED.
     pub(super) unconfirmed_at_ms: u64,
-    /// How often the store said "empty here" to an item of more than one unit.
+    /// How often an item of more than one unit found too few, in the store or among what had come for it.
     pub(super) gathers: u32,
     /// Not tried again before.
     pub(super) not_before_ms: u64,
@@ -53,11 +56,12 @@ pub(super) struct Lane<T> {
     pub(super) in_flight: Option<InFlight<T>>,
     /// The number of the last call.
     pub(super) last_number: u64,
-    /// Units that waiting items miss here, per SKU: what a pull may bring.
-    pub(super) missing: HashMap<SkuKey, u32>,
+    /// Units that waiting items miss here, per SKU: what a pull may bring. In order, so that a run of the model
+    /// can be repeated from its seed.
+    pub(super) missing: BTreeMap<SkuKey, u32>,
     /// Items came, or came back, since the last plan.
     pub(super) has_new_items: bool,
-    /// The view's revision and the time when the waiting items were last looked at.
+    /// The shard's revision in the view, and the time, when the waiting items were last looked at.
     pub(super) looked_at: Option<(u64, u64)>,
     /// Not called before: the store refused the generation or does not serve.
     pub(super) not_before_ms: u64,
@@ -69,18 +73,18 @@ impl<T> Lane<T> {
             waiting: VecDeque::new(),
             in_flight: None,
             last_number: 0,
-            missing: HashMap::new(),
+            missing: BTreeMap::new(),
             has_new_items: false,
             looked_at: None,
             not_before_ms: 0,
         }
     }
 
-    /// Puts items back in front, in their order.
+    /// Puts items back in front, in their order, when the call is over; the lane is to be looked at again.
     pub(super) fn put_back(&mut self, items: impl DoubleEndedIterator<Item = Waiting<T>>) {
         for item in items.rev() {
             self.waiting.push_front(item);
         }
-        self.has_new_items = true;
+        self.looked_at = None;
     }
 }

@@ -13,6 +13,16 @@ use super::lane::{InFlight, Waiting};
 use super::purchase::Outcome;
 use crate::protocol::SkuKey;
 
+/// Up to so many waiting items, new ones are looked at as soon as they come.
+const SHORT_QUEUE_ITEMS: usize = 512;
+
+/// What one walk over a lane's waiting items has seen of an SKU.
+struct SkuLook {
+    /// Units that those before did not claim: free here, or arriving.
+    here: u32,
+    left: Left,
+}
+
 /// What becomes of one waiting item at one look.
 enum Look {
     Send,
@@ -36,7 +46,7 @@ impl<T> Stock<T> {
                     calls.push(flight.call.clone());
                 }
                 self.refuse_waiting(now_ms, shard);
-            } else if !self.view.needs_snapshot(shard) && self.lanes[shard].not_before_ms <= now_ms {
+            } else if self.may_plan(now_ms, shard) {
                 calls.extend(self.plan_reserve(now_ms, shard));
             }
         }
@@ -54,67 +64,111 @@ impl<T> Stock<T> {
         if !self.is_worth_a_look(now_ms, shard) {
             return;
         }
-        let waiting = std::mem::take(&mut self.lanes[shard].waiting);
-        for mut waiting in waiting {
-            match self.look(now_ms, shard, &waiting, &mut HashMap::new()) {
+        let mut looks = HashMap::new();
+        for _ in 0..self.lanes[shard].waiting.len() {
+            let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
+            match self.look(now_ms, shard, &waiting, &mut looks) {
                 Look::Tell(outcome) => self.tell(&mut waiting, outcome),
                 Look::Send | Look::Wait { .. } => self.lanes[shard].waiting.push_back(waiting),
             }
         }
     }
 
-    /// Whether the view changed since the lane was last looked at. Freshness and jitter run out by themselves, so
-    /// that a look is worth repeating after a short time all the same.
+    /// Whether what the shard has or gets changed since its waiting items were last looked at, or so much time went
+    /// by that other shards may have changed, or freshness or a pause run out. New items are worth a look at once
+    /// while the queue is short; a long one is not walked for each of them.
     fn is_worth_a_look(&mut self, now_ms: u64, shard: ShardId) -> bool {
+        let revision = self.view.revision(shard);
         let lane = &mut self.lanes[shard];
-        let seen = lane.looked_at.is_some_and(|(revision, at_ms)| {
-            revision == self.view_revision && now_ms.saturating_sub(at_ms) < Self::poll_interval_ms()
+        let short = lane.waiting.len() <= SHORT_QUEUE_ITEMS;
+        let seen = lane.looked_at.is_some_and(|(looked_at_revision, at_ms)| {
+            looked_at_revision == revision && now_ms.saturating_sub(at_ms) < Self::poll_interval_ms()
         });
-        if !seen {
-            lane.looked_at = Some((self.view_revision, now_ms));
+        if seen && !(lane.has_new_items && short) {
+            return false;
         }
-        !seen
+        lane.has_new_items = false;
+        lane.looked_at = Some((revision, now_ms));
+        true
     }
 
     fn plan_reserve(&mut self, now_ms: u64, shard: ShardId) -> Option<Call> {
-        let has_new_items = std::mem::take(&mut self.lanes[shard].has_new_items);
-        if !self.is_worth_a_look(now_ms, shard) && !has_new_items {
+        if !self.is_worth_a_look(now_ms, shard) {
             return None;
         }
         let mut bring_in: Vec<BringIn> = Vec::new();
-        let mut overdue = false;
-        let mut arriving: HashMap<SkuKey, u32> = HashMap::new();
+        let mut overdue: Vec<SkuKey> = Vec::new();
+        let mut looks: HashMap<SkuKey, SkuLook> = HashMap::new();
         for (announced, units, since_ms) in self.view.arriving(shard) {
-            let sum = arriving.entry(announced.sku).or_default();
-            *sum = sum.saturating_add(units);
-            overdue |= now_ms.saturating_sub(since_ms) >= self.settings.orphan_wait_ms;
+            let seen =
+                looks.entry(announced.sku).or_insert_with(|| self.look_at(now_ms, shard, announced.sku));
+            seen.here = seen.here.saturating_add(units);
+            if now_ms.saturating_sub(since_ms) >= self.settings.orphan_wait_ms {
+                overdue.push(announced.sku);
+            }
             bring_in.push(announced);
         }
-        let mut budget: HashMap<SkuKey, u32> = HashMap::new();
-        for (sku, units) in arriving {
-            budget.insert(sku, self.view.free(sku, shard).saturating_add(units));
+        let sent = self.choose(now_ms, shard, &mut looks);
+        if sent.is_empty() && overdue.is_empty() {
+            return None;
         }
+        self.gather_again(now_ms, shard, &overdue);
+        let items: Vec<Item> = sent.iter().map(|waiting| waiting.item).collect();
+        Some(self.launch(now_ms, shard, CallBody::Reserve { bring_in, items }, sent))
+    }
+
+    /// Takes what the next call carries out of the queue, tells those who cannot win, and notes what the others
+    /// miss. Ends when the call is full.
+    fn choose(
+        &mut self,
+        now_ms: u64,
+        shard: ShardId,
+        looks: &mut HashMap<SkuKey, SkuLook>,
+    ) -> Vec<Waiting<T>> {
         self.lanes[shard].missing.clear();
-        let waiting = std::mem::take(&mut self.lanes[shard].waiting);
         let mut sent: Vec<Waiting<T>> = Vec::new();
-        for mut waiting in waiting {
-            match self.look(now_ms, shard, &waiting, &mut budget) {
-                Look::Send if sent.len() < self.settings.batch_items_max => sent.push(waiting),
-                Look::Send => self.lanes[shard].waiting.push_back(waiting),
+        let mut not_looked_at = self.lanes[shard].waiting.len();
+        while not_looked_at > 0 && sent.len() < self.settings.batch_items_max {
+            let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
+            not_looked_at = not_looked_at.saturating_sub(1);
+            match self.look(now_ms, shard, &waiting, looks) {
+                Look::Send => sent.push(waiting),
                 Look::Tell(outcome) => self.tell(&mut waiting, outcome),
                 Look::Wait { missing } => {
                     let lane = &mut self.lanes[shard];
-                    let sum = lane.missing.entry(waiting.item.sku).or_default();
-                    *sum = sum.saturating_add(missing);
+                    if missing > 0 {
+                        let sum = lane.missing.entry(waiting.item.sku).or_default();
+                        *sum = sum.saturating_add(missing);
+                    }
                     lane.waiting.push_back(waiting);
                 }
             }
         }
-        if sent.is_empty() && !overdue {
-            return None;
+        self.lanes[shard].waiting.rotate_left(not_looked_at);
+        sent
+    }
+
+    /// What had come for items of several units was not enough, and is brought in without them: they try again
+    /// later, so that of two lanes that gather the same units one gets them all.
+    fn gather_again(&mut self, now_ms: u64, shard: ShardId, overdue: &[SkuKey]) {
+        let gathers = |waiting: &Waiting<T>| {
+            waiting.item.quantity > 1
+                && waiting.not_before_ms <= now_ms
+                && overdue.contains(&waiting.item.sku)
+        };
+        if !self.lanes[shard].waiting.iter().any(gathers) {
+            return;
         }
-        let items: Vec<Item> = sent.iter().map(|waiting| waiting.item).collect();
-        Some(self.launch(now_ms, shard, CallBody::Reserve { bring_in, items }, sent))
+        for waiting in std::mem::take(&mut self.lanes[shard].waiting) {
+            let still = if gathers(&waiting) { self.after_gathering(now_ms, waiting) } else { Some(waiting) };
+            self.lanes[shard].waiting.extend(still);
+        }
+        self.lanes[shard].missing.retain(|sku, _| !overdue.contains(sku));
+        self.lanes[shard].has_new_items = true;
+    }
+
+    fn look_at(&self, now_ms: u64, shard: ShardId, sku: SkuKey) -> SkuLook {
+        SkuLook { here: self.view.free(sku, shard), left: self.left(sku, now_ms) }
     }
 
     fn look(
@@ -122,30 +176,31 @@ impl<T> Stock<T> {
         now_ms: u64,
         shard: ShardId,
         waiting: &Waiting<T>,
-        budget: &mut HashMap<SkuKey, u32>,
+        looks: &mut HashMap<SkuKey, SkuLook>,
     ) -> Look {
         let item = &waiting.item;
-        if let Some(outcome) = self.standing_outcome(item) {
-            return Look::Tell(outcome);
-        }
         let wanted = u32::from(item.quantity);
-        let here = budget.entry(item.sku).or_insert_with(|| self.view.free(item.sku, shard));
-        if *here >= wanted && waiting.not_before_ms <= now_ms {
-            *here = here.saturating_sub(wanted);
+        let seen = looks.entry(item.sku).or_insert_with(|| self.look_at(now_ms, shard, item.sku));
+        let ready = waiting.not_before_ms <= now_ms;
+        // The duplicate rung comes before any outcome, and is not asked for those who go on waiting.
+        let told = |outcome| Look::Tell(self.standing_outcome(waiting).unwrap_or(outcome));
+        if waiting.in_doubt || ready && seen.here >= wanted {
+            if let Some(outcome) = self.standing_outcome(waiting) {
+                return Look::Tell(outcome);
+            }
+            seen.here = seen.here.saturating_sub(wanted);
             return Look::Send;
         }
-        match self.left(item.sku, now_ms) {
-            Left::Exactly(0) => Look::Tell(Outcome::SoldOut),
-            Left::Exactly(left) if left < wanted => Look::Tell(Outcome::Insufficient(left)),
+        match seen.left {
+            Left::Exactly(0) => told(Outcome::SoldOut),
+            Left::Exactly(left) if left < wanted => told(Outcome::Insufficient(left)),
             // More than one unit is gathered only if the whole view holds as many.
-            _ if waiting.not_before_ms > now_ms
-                || wanted > 1 && self.view.seen_anywhere(item.sku) < wanted =>
-            {
+            _ if !ready || wanted > 1 && self.view.seen_anywhere(item.sku) < wanted => {
                 Look::Wait { missing: 0 }
             }
             _ => {
-                let missing = wanted.saturating_sub(*here);
-                *here = here.saturating_sub(wanted);
+                let missing = wanted.saturating_sub(seen.here);
+                seen.here = seen.here.saturating_sub(wanted);
                 Look::Wait { missing }
             }
         }
@@ -155,18 +210,17 @@ impl<T> Stock<T> {
     /// at a time per (SKU, target).
     fn plan_pulls(&mut self, now_ms: u64, calls: &mut Vec<Call>) {
         for target in ShardId::ALL {
-            let missing: Vec<(SkuKey, u32)> =
-                self.lanes[target].missing.iter().map(|(sku, units)| (*sku, *units)).collect();
+            let to_be_had = |&(sku, _): &(SkuKey, u32)| self.view.free_everywhere(sku) > 0;
+            let missing = self.lanes[target].missing.iter().map(|(sku, units)| (*sku, *units));
+            let missing: Vec<(SkuKey, u32)> = missing.filter(to_be_had).collect();
             for (sku, units) in missing {
-                if units == 0 || self.is_pulled(sku, target) {
+                if self.is_pulled(now_ms, sku, target) {
                     continue;
                 }
+                // Two lanes that miss units of each other would swap them for ever: the lower one takes.
                 let idle = |source: &ShardId| {
-                    let lane = &self.lanes[*source];
-                    *source != target
-                        && lane.in_flight.is_none()
-                        && lane.not_before_ms <= now_ms
-                        && !self.view.needs_snapshot(*source)
+                    let gives = target < *source || !self.lanes[*source].missing.contains_key(&sku);
+                    *source != target && gives && self.may_plan(now_ms, *source)
                 };
                 let free = |source: &ShardId| self.view.free(sku, *source);
                 let Some(source) = ShardId::all().filter(idle).max_by_key(free) else { continue };
@@ -183,11 +237,18 @@ impl<T> Stock<T> {
         }
     }
 
-    /// Whether units are on their way that what the lane misses does not count in yet.
-    fn is_pulled(&self, sku: SkuKey, target: ShardId) -> bool {
+    /// Whether units are on their way that what the lane misses does not count in yet: a pull without a reply, or
+    /// units that arrive while the lane cannot plan, so that it has not looked again since.
+    fn is_pulled(&self, now_ms: u64, sku: SkuKey, target: ShardId) -> bool {
         let pulls = |flight: &InFlight<T>| flight.pull() == Some((sku, target));
         self.lanes.iter().any(|(_, lane)| lane.in_flight.as_ref().is_some_and(pulls))
-            || self.lanes[target].in_flight.is_some()
+            || !self.may_plan(now_ms, target)
                 && self.view.arriving(target).any(|(announced, _, _)| announced.sku == sku)
+    }
+
+    /// Whether a shard may be called now.
+    fn may_plan(&self, now_ms: u64, shard: ShardId) -> bool {
+        let lane = &self.lanes[shard];
+        lane.in_flight.is_none() && lane.not_before_ms <= now_ms && !self.view.needs_snapshot(shard)
     }
 }

@@ -67,6 +67,7 @@ pub struct Purchase {
     pub sku: SkuKey,
     /// Units, at least 1, all or nothing.
     pub quantity: u16,
-    /// How long the client waits; the lesser of this and the setting counts. 0 = the setting.
+    /// How long the client waits for its turn at the store; the lesser of this and the setting counts. 0 = the
+    /// setting. It does not shorten the wait for the store's reply.
     pub patience_ms: u32,
 }

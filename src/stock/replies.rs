@@ -3,8 +3,7 @@
 //! Part of the engine; run by the stock task. A reply counts only for the call in flight; whatever it says, each
 //! item of the call is either told an outcome or waits again, never both and never neither.
 
-use std::collections::VecDeque;
-
+use super::board::Left;
 use super::calls::{Done, Item, ItemAnswer, Mark, Reply, ShardId};
 use super::engine::Stock;
 use super::lane::{InFlight, Waiting};
@@ -29,7 +28,7 @@ impl<T> Stock<T> {
         match reply {
             Reply::Done(done) => self.on_done(now_ms, shard, flight, &done),
             Reply::Gen(generation) => {
-                self.raise_generation(shard, generation);
+                self.raise_generation(generation);
                 self.re_enter(now_ms, shard, flight.items);
             }
             Reply::Recovering => self.re_enter(now_ms, shard, flight.items),
@@ -49,15 +48,13 @@ impl<T> Stock<T> {
         }
     }
 
-    /// Nothing was done: the items go back in front, under the same order numbers.
+    /// The call was refused, but an earlier copy may have been executed before the shard closed or changed its
+    /// generation: the items go back in front, under the same order numbers, and are asked for until it is known.
     fn re_enter(&mut self, now_ms: u64, shard: ShardId, items: Vec<Waiting<T>>) {
         let pause_ms = self.random.u64(5..=25);
         self.lanes[shard].not_before_ms = now_ms.saturating_add(pause_ms);
-        for waiting in items.iter().filter(|waiting| waiting.ticket.is_none()) {
-            self.resolve_refused(&waiting.item);
-        }
-        let still_waited_for = items.into_iter().filter(|waiting| waiting.ticket.is_some());
-        self.lanes[shard].put_back(still_waited_for);
+        let in_doubt = items.into_iter().map(|waiting| Waiting { in_doubt: true, ..waiting });
+        self.lanes[shard].put_back(in_doubt);
     }
 
     fn on_done(&mut self, now_ms: u64, shard: ShardId, flight: InFlight<T>, done: &Done) {
@@ -68,8 +65,12 @@ impl<T> Stock<T> {
             match *answer {
                 ItemAnswer::Reserved => {
                     let mark = mark_of(&waiting.item);
-                    self.buyers.learn(waiting.item.user, mark);
-                    self.tell(&mut waiting, Outcome::Queued(mark));
+                    if waiting.ticket.is_some() {
+                        self.buyers.learn(waiting.item.user, mark);
+                        self.tell(&mut waiting, Outcome::Queued(mark));
+                    } else {
+                        self.learn(waiting.item.user, mark);
+                    }
                 }
                 ItemAnswer::Already(mark) => {
                     self.learn(waiting.item.user, mark);
@@ -91,37 +92,39 @@ impl<T> Stock<T> {
 
     fn on_empty_here(&mut self, now_ms: u64, mut waiting: Waiting<T>, back: &mut Vec<Waiting<T>>) {
         self.resolve_refused(&waiting.item);
+        waiting.in_doubt = false;
         if waiting.ticket.is_none() {
             return;
         }
-        if waiting.item.quantity > 1 {
-            waiting.gathers = waiting.gathers.saturating_add(1);
-            if waiting.gathers >= self.settings.gathers_max {
-                let left = self.view.free_everywhere(waiting.item.sku);
-                self.tell(&mut waiting, Outcome::Insufficient(left));
-                return;
-            }
+        back.extend(self.after_gathering(now_ms, waiting));
+    }
+
+    /// An item did not get the units it needs. One of several units tries again after a growing pause, but not for
+    /// ever: others are as quick. How many are left is told only where it is known.
+    pub(super) fn after_gathering(&mut self, now_ms: u64, mut waiting: Waiting<T>) -> Option<Waiting<T>> {
+        let wanted = u32::from(waiting.item.quantity);
+        if wanted == 1 || waiting.in_doubt {
+            return Some(waiting);
+        }
+        waiting.gathers = waiting.gathers.saturating_add(1);
+        if waiting.gathers < self.settings.gathers_max {
             let jitter_ms = self.random.u64(0..=(5_u64 << waiting.gathers.min(8)));
             waiting.not_before_ms = now_ms.saturating_add(jitter_ms);
+            return Some(waiting);
         }
-        back.push(waiting);
+        let outcome = match self.left(waiting.item.sku, now_ms) {
+            Left::Exactly(0) => Outcome::SoldOut,
+            Left::Exactly(left) if left < wanted => Outcome::Insufficient(left),
+            _ => Outcome::Busy,
+        };
+        self.tell(&mut waiting, outcome);
+        None
     }
 
     /// Tells BUSY and UNCONFIRMED to whom their time is up, and notices calls whose reply is overdue.
     pub fn tick(&mut self, now_ms: u64) {
         for shard in ShardId::ALL {
-            let lane = &mut self.lanes[shard];
-            let mut late = VecDeque::new();
-            if lane.waiting.iter().any(|waiting| waiting.patience_until_ms <= now_ms) {
-                let (over, waiting) = std::mem::take(&mut lane.waiting)
-                    .into_iter()
-                    .partition(|waiting| waiting.patience_until_ms <= now_ms);
-                lane.waiting = waiting;
-                late = over;
-            }
-            for mut waiting in late {
-                self.tell(&mut waiting, Outcome::Busy);
-            }
+            self.tell_late_waiters(now_ms, shard);
             let Some(mut flight) = self.lanes[shard].in_flight.take() else { continue };
             for waiting in &mut flight.items {
                 if waiting.ticket.is_some() && waiting.unconfirmed_at_ms <= now_ms {
@@ -135,6 +138,35 @@ impl<T> Stock<T> {
                 self.on_no_reply(now_ms, shard, number);
             }
         }
+    }
+
+    /// Whoever was never sent, or whose call certainly came to nothing, is BUSY; of the others the gateway does not
+    /// know yet, and goes on asking.
+    fn tell_late_waiters(&mut self, now_ms: u64, shard: ShardId) {
+        let is_late = |waiting: &Waiting<T>| {
+            if waiting.in_doubt {
+                waiting.ticket.is_some() && waiting.unconfirmed_at_ms <= now_ms
+            } else {
+                waiting.patience_until_ms <= now_ms
+            }
+        };
+        if !self.lanes[shard].waiting.iter().any(is_late) {
+            return;
+        }
+        for _ in 0..self.lanes[shard].waiting.len() {
+            let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
+            if is_late(&waiting) {
+                let standing = self.standing_outcome(&waiting);
+                if let Some(outcome) = standing.or((!waiting.in_doubt).then_some(Outcome::Busy)) {
+                    self.tell(&mut waiting, outcome);
+                    continue;
+                }
+                self.tell_unconfirmed(&mut waiting);
+            }
+            self.lanes[shard].waiting.push_back(waiting);
+        }
+        // What the late ones missed is no longer missed.
+        self.lanes[shard].has_new_items = true;
     }
 }
 

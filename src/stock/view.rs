@@ -2,9 +2,9 @@
 //!
 //! Owned by the stock task; no I/O, no clock of its own. Each sub-key's counters carry the (generation, seq) they
 //! are of, and an older one never overwrites a newer. "Nothing left anywhere" needs more than sixteen zeros: see
-//! [`View::left`].
+//! [`View::settle`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::board::Left;
 use super::calls::{BringIn, Event, Gen, ShardId, SkuCounters, Snapshot};
@@ -31,9 +31,35 @@ struct Cell {
     brought_in: Vec<(ShardId, u64)>,
 }
 
+/// What is known of one SKU: its 16 sub-keys, and what follows from them.
+#[derive(Debug)]
+struct SkuView {
+    cells: PerShard<Cell>,
+    /// As of the last [`View::settle`].
+    left: Left,
+    free: u32,
+    moving: u32,
+}
+
+impl SkuView {
+    fn new() -> Self {
+        Self { cells: PerShard::new(|_| Cell::default()), left: Left::Unknown, free: 0, moving: 0 }
+    }
+
+    /// What went out of `source` for `target`, and what came in there.
+    fn pair(&self, source: ShardId, target: ShardId) -> (u64, u64) {
+        let amount = |list: &[(ShardId, u64)], other: ShardId| {
+            list.iter().find(|(shard, _)| *shard == other).map_or(0, |(_, units)| *units)
+        };
+        (amount(&self.cells[source].out, target), amount(&self.cells[target].brought_in, source))
+    }
+}
+
 #[derive(Debug)]
 struct ShardState {
     generation: Gen,
+    /// Rises when what the shard has, or what is on its way to it, changes.
+    revision: u64,
     /// Events up to this one have been applied, marks included.
     feed_seq: u64,
     /// `None` until the first snapshot of this generation, and after a gap.
@@ -45,19 +71,24 @@ struct ShardState {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct View {
-    skus: HashMap<SkuKey, PerShard<Cell>>,
+    skus: HashMap<SkuKey, SkuView>,
     shards: PerShard<ShardState>,
-    /// By target: pairs seen with more out than in, and since when.
-    open_moves: PerShard<HashMap<(SkuKey, ShardId), u64>>,
+    /// By target: pairs seen with more out than in, and since when. In order, so that a run of the model can be
+    /// repeated from its seed.
+    open_moves: PerShard<BTreeMap<(SkuKey, ShardId), u64>>,
+    /// By shard: what a reply told of, later than the feed has been applied to.
+    ahead: PerShard<BTreeSet<SkuKey>>,
 }
 
 impl View {
     pub(super) fn new(generation: Gen) -> Self {
-        let shard = |_| ShardState { generation, feed_seq: 0, snapshot_seq: None, current_at_ms: 0 };
+        let shard =
+            |_| ShardState { generation, revision: 0, feed_seq: 0, snapshot_seq: None, current_at_ms: 0 };
         Self {
             skus: HashMap::new(),
             shards: PerShard::new(shard),
-            open_moves: PerShard::new(|_| HashMap::new()),
+            open_moves: PerShard::new(|_| BTreeMap::new()),
+            ahead: PerShard::new(|_| BTreeSet::new()),
         }
     }
 
@@ -66,9 +97,11 @@ impl View {
         self.shards[shard].snapshot_seq.is_none()
     }
 
-    /// A gap was found in the shard's feed.
+    /// A gap was found in the shard's feed. A snapshot that comes now may have been taken long ago, so the shard is
+    /// not current again before its feed has been read on from there.
     pub(super) fn lose(&mut self, shard: ShardId) {
         self.shards[shard].snapshot_seq = None;
+        self.shards[shard].current_at_ms = 0;
     }
 
     /// The position up to which the shard's feed has been applied.
@@ -76,26 +109,28 @@ impl View {
         (self.shards[shard].generation, self.shards[shard].feed_seq)
     }
 
-    /// A newer generation is known: what the shard told under an older one counts no longer. True if it was news.
-    pub(super) fn raise_generation(&mut self, shard: ShardId, generation: Gen) -> bool {
-        if generation <= self.shards[shard].generation {
+    /// A newer generation is known: what was told under an older one counts no longer, in no shard, for the
+    /// generation is the installation's. True if it was news.
+    pub(super) fn raise_generation(&mut self, generation: Gen) -> bool {
+        if self.shards.iter().all(|(_, state)| generation <= state.generation) {
             return false;
         }
-        let current_at_ms = 0;
-        self.shards[shard] = ShardState { generation, feed_seq: 0, snapshot_seq: None, current_at_ms };
-        self.open_moves[shard].clear();
-        for (_, moves) in self.open_moves.iter_mut() {
-            moves.retain(|(_, source), _| *source != shard);
-        }
-        for cells in self.skus.values_mut() {
-            cells[shard] = Cell::default();
+        let known = std::mem::replace(self, Self::new(generation));
+        // The SKUs stay known, so that what was published of them is taken back.
+        self.skus = known.skus.into_keys().map(|sku| (sku, SkuView::new())).collect();
+        for (shard, state) in self.shards.iter_mut() {
+            state.revision = known.shards[shard].revision.wrapping_add(1);
         }
         true
     }
 
+    /// Every SKU that was ever told of.
+    pub(super) fn skus(&self) -> Vec<SkuKey> {
+        self.skus.keys().copied().collect()
+    }
+
     /// Applies a snapshot; false if it is of an older generation and was ignored.
     pub(super) fn apply_snapshot(&mut self, now_ms: u64, snapshot: &Snapshot) -> bool {
-        self.raise_generation(snapshot.shard, snapshot.generation);
         if snapshot.generation != self.shards[snapshot.shard].generation {
             return false;
         }
@@ -145,10 +180,26 @@ impl View {
         Applied::Next
     }
 
-    /// The shard's feed was read to its end by a read that began at `at_ms`.
+    /// SKUs of which more may be said now than when they last changed: the feed, moved on by events of others,
+    /// has come up to what a reply had told of them. Each is named once.
+    pub(super) fn take_caught_up(&mut self, shard: ShardId) -> Vec<SkuKey> {
+        let feed_seq = self.shards[shard].feed_seq;
+        let skus = &self.skus;
+        let is_ahead = |sku: &SkuKey| {
+            skus.get(sku).and_then(|known| known.cells[shard].seq).is_some_and(|seq| seq > feed_seq)
+        };
+        let caught_up: Vec<SkuKey> = self.ahead[shard].iter().filter(|sku| !is_ahead(sku)).copied().collect();
+        self.ahead[shard].retain(is_ahead);
+        caught_up
+    }
+
+    /// The shard's feed was read to its end by a read that began at `at_ms`. Counts for nothing while a snapshot is
+    /// missing: what was read was not applied.
     pub(super) fn current(&mut self, shard: ShardId, at_ms: u64) {
         let state = &mut self.shards[shard];
-        state.current_at_ms = state.current_at_ms.max(at_ms);
+        if state.snapshot_seq.is_some() {
+            state.current_at_ms = state.current_at_ms.max(at_ms);
+        }
     }
 
     /// The oldest of the 16 feeds' last moments of being current.
@@ -160,8 +211,8 @@ impl View {
     }
 
     fn apply_counters(&mut self, now_ms: u64, shard: ShardId, seq: u64, counters: &SkuCounters) {
-        let cells = self.skus.entry(counters.sku).or_insert_with(|| PerShard::new(|_| Cell::default()));
-        let cell = &mut cells[shard];
+        let known = self.skus.entry(counters.sku).or_insert_with(SkuView::new);
+        let cell = &mut known.cells[shard];
         if cell.seq.is_some_and(|known| known > seq) {
             return;
         }
@@ -169,33 +220,36 @@ impl View {
         cell.free = counters.free;
         cell.out.clone_from(&counters.out);
         cell.brought_in.clone_from(&counters.brought_in);
-        let outgoing: Vec<ShardId> = cell.out.iter().map(|(target, _)| *target).collect();
-        let incoming: Vec<ShardId> = ShardId::all().filter(|source| *source != shard).collect();
-        for target in outgoing {
-            self.note_move(now_ms, counters.sku, shard, target);
+        let state = &mut self.shards[shard];
+        state.revision = state.revision.wrapping_add(1);
+        if seq > state.feed_seq {
+            self.ahead[shard].insert(counters.sku);
         }
-        for source in incoming {
-            self.note_move(now_ms, counters.sku, source, shard);
+        for other in ShardId::ALL {
+            self.note_move(now_ms, counters.sku, shard, other);
+            self.note_move(now_ms, counters.sku, other, shard);
         }
     }
 
     fn note_move(&mut self, now_ms: u64, sku: SkuKey, source: ShardId, target: ShardId) {
         let (out, brought_in) = self.pair(sku, source, target);
         let moves = &mut self.open_moves[target];
+        let state = &mut self.shards[target];
         if out > brought_in {
             moves.entry((sku, source)).or_insert(now_ms);
-        } else {
-            moves.remove(&(sku, source));
+            state.revision = state.revision.wrapping_add(1);
+        } else if moves.remove(&(sku, source)).is_some() {
+            state.revision = state.revision.wrapping_add(1);
         }
     }
 
     fn pair(&self, sku: SkuKey, source: ShardId, target: ShardId) -> (u64, u64) {
-        let amount = |list: &[(ShardId, u64)], other: ShardId| {
-            list.iter().find(|(shard, _)| *shard == other).map_or(0, |(_, units)| *units)
-        };
-        self.skus.get(&sku).map_or((0, 0), |cells| {
-            (amount(&cells[source].out, target), amount(&cells[target].brought_in, source))
-        })
+        self.skus.get(&sku).map_or((0, 0), |known| known.pair(source, target))
+    }
+
+    /// Rises when what the shard has, or what is on its way to it, changes.
+    pub(super) fn revision(&self, shard: ShardId) -> u64 {
+        self.shards[shard].revision
     }
 
     /// Units announced to `target` and not brought in yet, with since when the oldest is known.
@@ -209,43 +263,51 @@ impl View {
 
     /// Free units last seen in one sub-key.
     pub(super) fn free(&self, sku: SkuKey, shard: ShardId) -> u32 {
-        self.skus.get(&sku).map_or(0, |cells| cells[shard].free)
+        self.skus.get(&sku).map_or(0, |known| known.cells[shard].free)
     }
 
     /// Free units last seen over all sub-keys, moving ones left out.
     pub(super) fn free_everywhere(&self, sku: SkuKey) -> u32 {
-        self.skus
-            .get(&sku)
-            .map_or(0, |cells| cells.iter().map(|(_, cell)| cell.free).fold(0, u32::saturating_add))
+        self.skus.get(&sku).map_or(0, |known| known.free)
     }
 
     /// Units last seen anywhere: free or moving.
     pub(super) fn seen_anywhere(&self, sku: SkuKey) -> u32 {
-        let moving = ShardId::all()
-            .flat_map(|target| self.arriving(target))
-            .filter(|(bring_in, _, _)| bring_in.sku == sku)
-            .map(|(_, units, _)| units);
-        moving.fold(self.free_everywhere(sku), u32::saturating_add)
+        self.skus.get(&sku).map_or(0, |known| known.free.saturating_add(known.moving))
     }
 
-    /// How many units are left, if the view is complete and still: all 16 shards have told, every pair has as
-    /// much in as out, and the feed (which carries the marks) has been applied up to all of it. Whether it is
-    /// fresh is the caller's to ask: [`View::current_since_ms`].
+    /// How many units are left, as of the last [`View::settle`]. Whether that is fresh is the caller's to ask:
+    /// [`View::current_since_ms`].
     pub(super) fn left(&self, sku: SkuKey) -> Left {
-        let Some(cells) = self.skus.get(&sku) else { return Left::Unknown };
-        let mut pairs_out: usize = 0;
-        let mut pairs_in: usize = 0;
-        for (shard, cell) in cells.iter() {
+        self.skus.get(&sku).map_or(Left::Unknown, |known| known.left)
+    }
+
+    /// Works out what the sub-keys of an SKU come to; to be called when one has changed, or the feed has caught up
+    /// with it.
+    ///
+    /// How many are left is known if the view is complete and still: all 16 shards have told, every pair has as
+    /// much in as out, and the feed (which carries the marks) has been applied up to all of it.
+    pub(super) fn settle(&mut self, sku: SkuKey) -> (Left, u32) {
+        let Some(known) = self.skus.get_mut(&sku) else { return (Left::Unknown, 0) };
+        let (mut told, mut still) = (true, true);
+        let (mut free, mut moving, mut pairs_out, mut pairs_in) = (0_u32, 0_u64, 0_usize, 0_usize);
+        for (shard, cell) in known.cells.iter() {
             let state = &self.shards[shard];
-            let told = cell.seq.is_some_and(|seq| seq <= state.feed_seq) && state.snapshot_seq.is_some();
-            let still = cell.out.iter().all(|&(target, out)| self.pair(sku, shard, target) == (out, out));
-            if !told || !still {
-                return Left::Unknown;
+            told &= cell.seq.is_some_and(|seq| seq <= state.feed_seq) && state.snapshot_seq.is_some();
+            free = free.saturating_add(cell.free);
+            for &(target, _) in &cell.out {
+                let (out, brought_in) = known.pair(shard, target);
+                still &= out == brought_in;
+                moving = moving.saturating_add(out.saturating_sub(brought_in));
             }
             pairs_out = pairs_out.saturating_add(cell.out.iter().filter(|(_, units)| *units > 0).count());
             pairs_in =
                 pairs_in.saturating_add(cell.brought_in.iter().filter(|(_, units)| *units > 0).count());
         }
-        if pairs_out == pairs_in { Left::Exactly(self.free_everywhere(sku)) } else { Left::Unknown }
+        known.free = free;
+        known.moving = u32::try_from(moving).unwrap_or(u32::MAX);
+        // With as many pairs in as out, nothing came in of which no shard told that it went out.
+        known.left = if told && still && pairs_out == pairs_in { Left::Exactly(free) } else { Left::Unknown };
+        (known.left, free)
     }
 }

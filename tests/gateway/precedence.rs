@@ -292,7 +292,7 @@ fn of_every_pair_of_faults_the_first_in_the_list_is_told() {
 }
 
 #[test]
-fn goaway_stands_between_the_handshake_and_the_body() {
+fn goaway_stands_between_the_opcode_and_the_handshake() {
     let house = Plan::new(160).open();
     house.gate.shut();
     let mut client = house.service();
@@ -309,7 +309,7 @@ fn goaway_stands_between_the_handshake_and_the_body() {
     assert_eq!(status(head, &[0; 3]), Status::GoingAway, "before BAD_BODY and USER_REQUIRED");
     assert_eq!(status(Head { flags: 0x100, ..head }, &[0; 8]), Status::BadFlags);
     assert_eq!(status(Head { opcode: 0x23, ..head }, &[0; 8]), Status::UnknownOpcode);
-    assert_eq!(status(Head::request(Opcode::Hello, 71), &[]), Status::Unexpected);
+    assert_eq!(status(Head::request(Opcode::Hello, 71), &[]), Status::GoingAway, "before UNEXPECTED");
     assert_eq!(status(Head::request(Opcode::Ping, 72), &[0; 3]), Status::BadBody, "PING goes on");
     house.gate.open();
     assert!(house.runtime.block_on(draining).unwrap());

@@ -7,8 +7,7 @@ use std::io::{self, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::KeyError;
-use super::keys::secret_file;
+use super::key_file::{KeyError, secret_file};
 
 /// Its name in the data folder.
 pub const DEV_SECRET_FILE: &str = "auth.secret";

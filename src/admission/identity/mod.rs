@@ -6,6 +6,7 @@
 //! Nothing here fails on what a client sends: it is refused, and the reason is told.
 
 mod dev_secret;
+mod key_file;
 mod keys;
 mod mint;
 #[cfg(test)]
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::dev_secret::{DEV_SECRET_FILE, dev_secret};
-pub use self::keys::{KeyError, SECRET_BYTES_MIN};
+pub use self::key_file::{KeyError, SECRET_BYTES_MIN};
 pub use self::mint::{MintError, Minter};
 pub use self::verify::{TOKEN_BYTES_MAX, Verifier};
 use crate::protocol::UserId;

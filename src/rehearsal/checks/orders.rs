@@ -1,9 +1,10 @@
 //! Orders the clients saw against order rows.
 
 use crate::protocol::{Status, UserId};
-use crate::rehearsal::audit::{Check, Evidence, Verdict};
 use crate::rehearsal::books::OrderRow;
+use crate::rehearsal::evidence::Evidence;
 use crate::rehearsal::history::{Asked, Event, SeenOrder, UserHistory};
+use crate::rehearsal::verdict::{Check, Verdict};
 
 use super::status_name;
 

@@ -1,9 +1,10 @@
 //! Units: none created, none lost, none sold twice, none kept back.
 
 use crate::protocol::Status;
-use crate::rehearsal::audit::{Check, Evidence, Verdict, count, unsigned};
 use crate::rehearsal::books::SHARDS;
+use crate::rehearsal::evidence::Evidence;
 use crate::rehearsal::history::{End, UserHistory};
+use crate::rehearsal::verdict::{Check, Verdict, count, unsigned};
 
 /// Not more units sold than loaded.
 pub(in crate::rehearsal) fn oversold(evidence: &Evidence<'_>, verdict: &mut Verdict) {

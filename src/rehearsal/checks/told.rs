@@ -1,8 +1,9 @@
 //! Whether what a user was told fits together, and RESULT with the database.
 
 use crate::protocol::{Status, StatusClass, UserId};
-use crate::rehearsal::audit::{Check, Evidence, Verdict};
+use crate::rehearsal::evidence::Evidence;
 use crate::rehearsal::history::{Asked, End, Event, Got, UserHistory};
+use crate::rehearsal::verdict::{Check, Verdict};
 
 use super::status_name;
 

@@ -4,8 +4,9 @@
 //! transaction on the 16 rows per SKU, an order row is the buyer's mark, settled at once; the feed is in
 //! process; the generation rises at every start.
 //!
-//! Tasks: one writer task per open store ([`writer`]) owns the only connection that writes; readers (snapshots,
-//! catalogue) use a small pool. This is the only place that imports `sqlx`. On failure a call is answered
+//! Tasks: one writer task per open store (`writer`) owns the only connection that writes; readers (snapshots,
+//! catalogue) use a small pool. Beside the audit of a rehearsal,
+//! which reads by queries of its own, this is the only place that imports `sqlx`. On failure a call is answered
 //! "unavailable" and nothing of it happened, or, when the failure came after the commit had reached the disk,
 //! its stored reply says so when it is repeated.
 

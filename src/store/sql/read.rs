@@ -69,7 +69,7 @@ async fn shard_marks(
     let marks: Vec<MarkColumns> = sqlx::query_as(
         "SELECT o.user, o.number, o.activity, o.sku, o.quantity, o.attempt, o.state, o.pay_by_ms \
          FROM activities a CROSS JOIN orders o ON o.shard = ? AND o.activity = a.id \
-         WHERE a.state < 4 ORDER BY o.activity, o.user, o.attempt",
+         WHERE a.state < 4 ORDER BY a.id, o.user, o.attempt",
     )
     .bind(shard.number())
     .fetch_all(connection)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqlitePoolOptions;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error::{Failure, OpenError};
 use super::feed::Feeds;
@@ -30,6 +30,8 @@ pub struct SqliteStore {
     feeds: Arc<Feeds>,
     readers: SqlitePool,
     generation: Gen,
+    /// Closed when the writer task has ended.
+    ended: watch::Receiver<()>,
 }
 
 impl SqliteStore {
@@ -48,8 +50,12 @@ impl SqliteStore {
         let feeds = Arc::new(Feeds::new(Gen(generation), options.feed_events_max));
         let (jobs, waiting) = mpsc::channel(JOBS_MAX);
         let writer = Writer::new(open::writing(options), connection, waiting, Arc::clone(&feeds), lock);
-        tokio::spawn(writer.run());
-        Ok(Self { jobs, feeds, readers, generation: Gen(generation) })
+        let (running, ended) = watch::channel(());
+        tokio::spawn(async move {
+            writer.run().await;
+            drop(running);
+        });
+        Ok(Self { jobs, feeds, readers, generation: Gen(generation), ended })
     }
 
     /// Opens a data folder for one operator's command, whether or not a process serves it. Neither takes the
@@ -85,14 +91,11 @@ impl SqliteStore {
 
     /// Finishes what is queued, closes the database and releases the folder. Later calls are unavailable.
     pub async fn close(&self) {
-        let (done, closed) = oneshot::channel();
         self.readers.close().await;
-        if self.jobs.send(Job::Close(done)).await.is_ok() {
-            let _ = closed.await;
-        } else {
-            // Another caller closes it; wait until the writer task has let go.
-            self.jobs.closed().await;
-        }
+        // An error means that another caller closes it: wait for the same end.
+        let _ = self.jobs.send(Job::Close).await;
+        // Nothing is ever sent; the error comes when the writer task has let go of the folder.
+        let _ = self.ended.clone().changed().await;
     }
 
     async fn ask<T>(&self, job: impl FnOnce(Answer<T>) -> Job) -> Result<T, StoreError> {

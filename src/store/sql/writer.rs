@@ -35,7 +35,7 @@ pub(super) enum Job {
     Register(Answer<Registration>),
     DriveLoads(Answer<u64>),
     /// Finish what is queued, close the database, release the folder.
-    Close(oneshot::Sender<()>),
+    Close,
 }
 
 #[derive(Debug)]
@@ -67,7 +67,6 @@ impl Writer {
 
     /// Runs until every sender is gone or [`Job::Close`] came.
     pub(super) async fn run(mut self) {
-        let mut closing = None;
         let mut next = None;
         loop {
             let job = match next.take() {
@@ -87,17 +86,11 @@ impl Writer {
                     let result = self.drive_loads().await;
                     let _ = answer.send(self.settle(result).await);
                 }
-                Job::Close(done) => {
-                    self.jobs.close();
-                    closing = Some(done);
-                }
+                Job::Close => self.jobs.close(),
             }
         }
         self.disconnect().await;
         drop(self.lock);
-        if let Some(done) = closing {
-            let _ = done.send(());
-        }
     }
 
     /// One group commit. Returns a job that was met while collecting and is not a call.

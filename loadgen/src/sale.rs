@@ -1,0 +1,163 @@
+//! `rushgate-loadgen sale`: one rehearsed sale against a gateway that is already running.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use rushgate::admission::identity::{DEV_SECRET_FILE, MintKey, MintSettings, Minter};
+use rushgate::config::parse_duration;
+use rushgate::protocol::{ActivityId, SkuId};
+use rushgate::rehearsal::{Mode, Progress, Quantities, Rehearsed, SalePlan, Silent, TerminalBar, rehearse};
+
+use crate::output::{Failure, print};
+
+/// The gateway's database in its data folder.
+const DATABASE_FILE: &str = "rushgate.db";
+/// Violations told one by one.
+const SENTENCES_MAX: usize = 20;
+
+/// Arguments of `sale`.
+#[derive(Debug, Args)]
+pub(crate) struct SaleArgs {
+    /// The gateway; several, separated by commas, share one store
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_delimiter = ',')]
+    addr: Vec<String>,
+    /// The activity to buy in
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    activity: u32,
+    /// The SKU to buy
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    sku: u16,
+    /// How many users buy
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    users: u32,
+    /// Id of the first user; the others follow it
+    #[arg(long, value_name = "ID", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    first_user: u64,
+    /// Connections open at once
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    connections: usize,
+    /// Share the connections between all users, as a back end does; without it each user has one of its own
+    #[arg(long)]
+    service: bool,
+    /// With --service: users at work at once on each connection
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    in_flight: usize,
+    /// Units wanted, as quantity:weight
+    #[arg(long, value_name = "Q:W,...", default_value = "1:1")]
+    quantities: Quantities,
+    /// Share of users who buy again after their answer
+    #[arg(long, value_name = "0..1", default_value_t = 0.1)]
+    retry_share: f64,
+    /// Share of users who send BUY twice at once
+    #[arg(long, value_name = "0..1", default_value_t = 0.05)]
+    double_share: f64,
+    /// How long a user goes on trying (also while the gateway is away)
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    patience: Duration,
+    /// Decides which users do what
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The gateway's data folder: its database for the audit, and its secret for the tokens
+    #[arg(long, value_name = "DIR", default_value = "rushgate-data")]
+    data_dir: PathBuf,
+    /// The HS256 secret for the tokens, if it is not the data folder's
+    #[arg(long, value_name = "FILE", conflicts_with = "private_key_file")]
+    secret_file: Option<PathBuf>,
+    /// The private key (PEM) for the tokens, when the gateway checks EdDSA
+    #[arg(long, value_name = "FILE")]
+    private_key_file: Option<PathBuf>,
+    /// The tokens' audience
+    #[arg(long, value_name = "NAME", default_value = "rushgate")]
+    audience: String,
+    /// The tokens' issuer, if the gateway asks for one
+    #[arg(long, value_name = "NAME")]
+    issuer: Option<String>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
+    let database = args.data_dir.join(DATABASE_FILE);
+    if !database.is_file() {
+        return Err(Failure::cannot_start(format!(
+            "there is no database {}; name the gateway's data folder with --data-dir (`rushgate serve` makes it)",
+            database.display()
+        )));
+    }
+    let minter = Arc::new(minter(args)?);
+    let plan = plan(args)?;
+    let progress: Arc<dyn Progress> =
+        if args.json { Arc::new(Silent) } else { Arc::new(TerminalBar::default()) };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::cannot_start(format!("the runtime cannot start: {error}")))?;
+    let rehearsed = runtime.block_on(rehearse(plan, minter, &database, progress));
+    show(&rehearsed.map_err(Failure::cannot_start)?, args.json)
+}
+
+fn show(rehearsed: &Rehearsed, json: bool) -> Result<(), Failure> {
+    let Rehearsed { report, verdict } = rehearsed;
+    if json {
+        let text = serde_json::to_string(report).map_err(Failure::cannot_start)?;
+        print(&text);
+    } else {
+        print(report);
+    }
+    if report.is_ok() {
+        return Ok(());
+    }
+    let told = verdict.findings.iter().take(SENTENCES_MAX).map(|finding| finding.sentence.clone());
+    let mut lines = vec![format!("the audit failed, {} violations:", verdict.violations)];
+    lines.extend(told);
+    Err(Failure::bad_result(lines))
+}
+
+fn minter(args: &SaleArgs) -> Result<Minter, Failure> {
+    let key = match (&args.secret_file, &args.private_key_file) {
+        (Some(file), _) => MintKey::SecretFile(file.clone()),
+        (None, Some(file)) => MintKey::PrivateKeyFile(file.clone()),
+        // Read only: a secret made here would not be the gateway's.
+        (None, None) => MintKey::SecretFile(args.data_dir.join(DEV_SECRET_FILE)),
+    };
+    let settings = MintSettings { key, audience: args.audience.clone(), issuer: args.issuer.clone() };
+    Minter::new(&settings).map_err(|error| {
+        Failure::cannot_start(format!(
+            "no tokens can be made: {error}; --data-dir names the gateway's folder, --secret-file another secret"
+        ))
+    })
+}
+
+fn plan(args: &SaleArgs) -> Result<SalePlan, Failure> {
+    let mut addrs = Vec::new();
+    for addr in &args.addr {
+        addrs.push(resolve(addr)?);
+    }
+    let mut plan = SalePlan::new(addrs, args.users, ActivityId(args.activity), SkuId(args.sku));
+    plan.first_user = args.first_user;
+    plan.connections = args.connections;
+    plan.mode = if args.service { Mode::Service } else { Mode::App };
+    plan.in_flight = args.in_flight;
+    plan.quantities = args.quantities.clone();
+    plan.retry_share = args.retry_share;
+    plan.double_share = args.double_share;
+    plan.patience = args.patience;
+    plan.seed = args.seed;
+    Ok(plan)
+}
+
+fn resolve(addr: &str) -> Result<SocketAddr, Failure> {
+    let found = addr.to_socket_addrs().map(|mut found| found.next());
+    match found {
+        Ok(Some(addr)) => Ok(addr),
+        Ok(None) => Err(Failure::cannot_start(format!("--addr {addr} names no address"))),
+        Err(error) => Err(Failure::cannot_start(format!(
+            "--addr {addr} cannot be used ({error}); write it like 127.0.0.1:7700"
+        ))),
+    }
+}

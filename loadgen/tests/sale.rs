@@ -1,0 +1,252 @@
+//! `rushgate-loadgen sale` as a person runs it: against a gateway that already serves, by its exit code and output.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, missing_docs, reason = "tests")]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rushgate::admin::activities::{Activities, NewActivity, NewSku};
+use rushgate::admission::identity::{IdentitySettings, Verifier, VerifyKey};
+use rushgate::admission::limits::{Limits, LimitsSettings, Rate};
+use rushgate::gateway::{Gateway, Settings};
+use rushgate::store::sql::{OpenOptions, SqliteStore};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// A gateway on a free port with activity 1, on a runtime of its own so that it goes on while the test waits.
+struct Served {
+    folder: TempDir,
+    addr: SocketAddr,
+    runtime: Option<Runtime>,
+    _gateway: Gateway,
+}
+
+impl Served {
+    fn start(stock: u64) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), stock, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    fn start_in(folder: TempDir, stock: u64, listen: SocketAddr) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let gateway = runtime.block_on(async {
+            if stock > 0 {
+                Activities::new(folder.path()).create(&activity(stock)).await.unwrap();
+            }
+            serve(folder.path(), listen).await
+        });
+        Self { addr: gateway.local_addr(), folder, runtime: Some(runtime), _gateway: gateway }
+    }
+
+    fn sale(&self, args: &[&str]) -> Output {
+        sale(&self.addr.to_string(), self.folder.path(), args)
+    }
+
+    fn activities(&self) -> Activities {
+        Activities::new(self.folder.path())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn activity(stock: u64) -> NewActivity {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let now_ms = u64::try_from(now_ms).unwrap();
+    NewActivity {
+        id: 1,
+        name: "test".to_owned(),
+        entry_open: true,
+        opens_at_ms: now_ms,
+        closes_at_ms: now_ms.saturating_add(3_600_000),
+        per_user_limit: 5,
+        pay_within_ms: NewActivity::PAY_WITHIN_MS,
+        skus: vec![NewSku { id: 1, name: "unit".to_owned(), price_minor: 100, stock }],
+    }
+}
+
+async fn serve(folder: &Path, listen: SocketAddr) -> Gateway {
+    let store = Arc::new(SqliteStore::open(&OpenOptions::new(folder)).await.unwrap());
+    let limits = Limits::new(&LimitsSettings {
+        global: Rate::OFF,
+        per_ip: Rate::OFF,
+        per_user: Rate { rate_per_s: 20, burst: 40 },
+        result_per_user: Rate { rate_per_s: 10, burst: 20 },
+        per_ip_overrides: Vec::new(),
+        keys_max: 100_000,
+    });
+    let verifier = Verifier::new(&IdentitySettings {
+        key: VerifyKey::DevSecret(folder.to_path_buf()),
+        audience: "rushgate".to_owned(),
+        issuer: None,
+        leeway: Duration::from_secs(5),
+    });
+    let settings = Settings { listen, ..Settings::default() };
+    Gateway::start(settings, limits, verifier.unwrap(), store).await.unwrap()
+}
+
+fn sale(addr: &str, folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rushgate-loadgen"));
+    command.args(["sale", "--addr", addr, "--data-dir"]).arg(folder).args(args);
+    command.output().unwrap()
+}
+
+/// The one JSON object on stdout.
+fn json(output: &Output) -> Value {
+    let stdout = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(stdout.trim().lines().count(), 1, "{stdout}{}", stderr(output));
+    serde_json::from_str(&stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn assert_figures(output: &Output, expected: &[(&str, u64)]) {
+    let report = json(output);
+    assert_eq!(output.status.code(), Some(0), "{report} {}", stderr(output));
+    for (name, value) in expected {
+        assert_eq!(report[name], *value, "{name} in {report}");
+    }
+    assert_eq!(report["audit"], "ok");
+    for name in ["oversold", "undersold", "unresolved", "errors", "unconfirmed"] {
+        assert_eq!(report[name], 0, "{name} in {report}");
+    }
+}
+
+#[test]
+fn more_users_than_units_on_connections_of_their_own() {
+    let served = Served::start(20);
+    let output = served.sale(&["--users", "300", "--connections", "50", "--json"]);
+    let expected = [("users", 300), ("stock", 20), ("orders", 20), ("queued", 20), ("sold_out", 280)];
+    assert_figures(&output, &expected);
+    assert_eq!((&json(&output)["mode"], &json(&output)["connections"]), (&"app".into(), &50.into()));
+    let again = served.sale(&["--users", "300", "--connections", "50", "--json"]);
+    let winners_again = json(&again)["already"].as_u64().unwrap();
+    assert_figures(&again, &[("orders", 20), ("queued", 0), ("learned", 20), ("sold_out", 280)]);
+    assert!(winners_again >= 20, "the same users hold the same orders");
+    let others = served.sale(&["--users", "10", "--first-user", "1000", "--json"]);
+    assert_figures(&others, &[("stock", 0), ("orders", 0), ("sold_out", 10)]);
+}
+
+#[test]
+fn everything_sells_on_shared_connections_and_a_table_says_so() {
+    let served = Served::start(500);
+    let args = ["--users", "500", "--connections", "4", "--service", "--retry-share", "0.5"];
+    let output = served.sale(&args);
+    let table = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{table} {}", stderr(&output));
+    for line in
+        ["users                     500", "orders                    500", "audit                      ok"]
+    {
+        assert!(table.contains(line), "{line} is not in\n{table}");
+    }
+    assert_eq!(stderr(&output), "", "no bar where there is no terminal");
+}
+
+#[test]
+fn quantities_above_one_are_all_or_nothing() {
+    let served = Served::start(100);
+    let args =
+        ["--users", "200", "--service", "--connections", "4", "--quantities", "1:60,2:30,5:10", "--json"];
+    let output = served.sale(&args);
+    assert_figures(&output, &[("users", 200), ("stock", 100), ("stock_left", 0)]);
+    assert!(json(&output)["orders"].as_u64().unwrap() < 100);
+}
+
+#[test]
+fn a_gateway_that_dies_and_comes_back_on_its_port_loses_nothing() {
+    let mut served = Served::start(2_000);
+    let (addr, folder) = (served.addr.to_string(), served.folder.path().to_path_buf());
+    let selling = std::thread::spawn(move || {
+        sale(
+            &addr,
+            &folder,
+            &["--users", "6000", "--service", "--connections", "8", "--in-flight", "4", "--json"],
+        )
+    });
+    // In the middle of the sale: some of the orders stand, not all.
+    let reading = Runtime::new().unwrap();
+    while reading.block_on(orders(served.folder.path())) < 100 && !selling.is_finished() {
+        std::thread::yield_now();
+    }
+    assert!(!selling.is_finished(), "too quick to be interrupted");
+    let listen = served.addr;
+    // Nothing is told to anybody: tasks and sockets just end.
+    served.runtime.take().unwrap().shutdown_background();
+    let folder = std::mem::replace(&mut served.folder, tempfile::tempdir().unwrap());
+    drop(served);
+    let _served = Served::start_in(folder, 0, listen);
+    let output = selling.join().unwrap();
+    assert_figures(&output, &[("users", 6_000), ("stock", 2_000), ("orders", 2_000), ("stock_left", 0)]);
+}
+
+async fn orders(folder: &Path) -> usize {
+    let database = folder.join("rushgate.db");
+    let read = rushgate::rehearsal::Books::read(
+        &database,
+        rushgate::protocol::ActivityId(1),
+        rushgate::protocol::SkuId(1),
+    );
+    read.await.unwrap().orders.len()
+}
+
+#[test]
+fn what_cannot_start_says_the_next_step_and_ends_with_2() {
+    let served = Served::start(10);
+    let cannot = |output: Output, words: &str| {
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(words), "`{words}` is not in `{text}`");
+        assert!(output.stdout.is_empty());
+    };
+    let empty = tempfile::tempdir().unwrap();
+    cannot(sale(&served.addr.to_string(), empty.path(), &["--json"]), "there is no database");
+    cannot(sale("127.0.0.1:1", served.folder.path(), &[]), "start one with `rushgate serve`");
+    cannot(sale("nowhere", served.folder.path(), &[]), "write it like 127.0.0.1:7700");
+    cannot(served.sale(&["--activity", "9"]), "create one with `rushgate activity create`");
+    cannot(served.sale(&["--sku", "9"]), "activity 1 has no SKU 9");
+    cannot(served.sale(&["--audience", "other"]), "use the secret and the audience of the gateway");
+    cannot(served.sale(&["--users", "0"]), "0 is not in 1..");
+    cannot(served.sale(&["--quantities", "0:1"]), "write it like 1:90,2:10");
+    cannot(served.sale(&["--retry-share", "2"]), "retry share 2 is not between 0 and 1");
+    cannot(served.sale(&["--users", "4000000", "--connections", "4000000"]), "connections fit");
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(served.activities().close(1)).unwrap();
+    let ended = || {
+        stderr(&served.sale(&["--users", "1", "--patience", "1s"]))
+            .contains("has ended or its entry is closed")
+    };
+    // The gateway notices an operator's change within a moment.
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while !ended() {
+        assert!(std::time::Instant::now() < deadline, "the closed entry was not noticed");
+    }
+}
+
+#[test]
+fn a_sale_that_does_not_add_up_ends_with_1_and_says_where() {
+    let served = Served::start(10);
+    let sold = served.sale(&["--users", "5", "--json"]);
+    assert_figures(&sold, &[("orders", 5), ("stock_left", 5)]);
+    // Other data than this gateway's: what its clients are told stands nowhere.
+    let other = Served::start(10);
+    let secret = served.folder.path().join("auth.secret");
+    let secret = secret.to_str().unwrap();
+    let output = sale(
+        &served.addr.to_string(),
+        other.folder.path(),
+        &["--users", "5", "--secret-file", secret, "--json"],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let report = json(&output);
+    assert!(report["audit"].as_str().unwrap().contains("no such order stands in the database"), "{report}");
+    assert!(stderr(&output).contains("the audit failed"), "{}", stderr(&output));
+}

@@ -1,0 +1,51 @@
+//! The whole rehearsal: sale, database, audit, report.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::audit::audit;
+use super::books::{Books, BooksError};
+use super::plan::SalePlan;
+use super::progress::{Phase, Progress};
+use super::report::Report;
+use super::sale::{SaleError, run_sale};
+use super::verdict::Verdict;
+use crate::admission::identity::Minter;
+
+/// Why a rehearsal has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RehearsalError {
+    /// The sale could not start.
+    #[error(transparent)]
+    Sale(#[from] SaleError),
+    /// The database cannot be read.
+    #[error(transparent)]
+    Books(#[from] BooksError),
+}
+
+/// A rehearsal's result.
+#[derive(Clone, Debug)]
+pub struct Rehearsed {
+    /// The figures.
+    pub report: Report,
+    /// Every violation with a sentence of its own.
+    pub verdict: Verdict,
+}
+
+/// Runs the planned sale and audits it against a gateway's database.
+pub async fn rehearse(
+    plan: SalePlan,
+    minter: Arc<Minter>,
+    database: &Path,
+    progress: Arc<dyn Progress>,
+) -> Result<Rehearsed, RehearsalError> {
+    // Read once beforehand: a database that cannot be read is better known before the sale.
+    Books::read(database, plan.activity, plan.sku).await?;
+    let history = Box::pin(run_sale(plan.clone(), minter, Arc::clone(&progress))).await?;
+    progress.begin(Phase::Auditing, 1);
+    let books = Books::read(database, plan.activity, plan.sku).await?;
+    let verdict = audit(&history, &books);
+    progress.step();
+    progress.end();
+    Ok(Rehearsed { report: Report::new(&plan, &history, &verdict), verdict })
+}
