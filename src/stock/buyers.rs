@@ -89,3 +89,64 @@ impl Buyers {
         self.standings.retain(|_, standing| matches!(standing, Standing::Unconfirmed(_)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{SkuId, SkuKey};
+
+    const ACTIVITY: ActivityId = ActivityId(1);
+    const USER: UserId = UserId(7);
+
+    fn mark(order: u64, attempt: u8, state: OrderState) -> Mark {
+        let sku = SkuKey { activity: ACTIVITY, sku: SkuId(1) };
+        Mark { order: OrderNumber(order), sku, quantity: 1, attempt, state, pay_by_ms: 0 }
+    }
+
+    #[test]
+    fn marks_only_move_forward_and_a_higher_attempt_wins() {
+        let buyers = Buyers::default();
+        let steps = [
+            (mark(1, 1, OrderState::Reserved), true),
+            (mark(1, 1, OrderState::Reserved), false),
+            (mark(1, 1, OrderState::Paid), true),
+            (mark(1, 1, OrderState::PendingPayment), false),
+            (mark(1, 1, OrderState::Closed), true),
+            (mark(1, 1, OrderState::Reserved), false),
+            (mark(2, 2, OrderState::Reserved), true),
+            (mark(1, 1, OrderState::RefundDue), false),
+        ];
+        for (mark, is_news) in steps {
+            assert_eq!(buyers.learn(USER, mark), is_news, "{mark:?}");
+        }
+        let newest = mark(2, 2, OrderState::Reserved);
+        assert_eq!(buyers.standing(ACTIVITY, USER), Some(Standing::Order(newest)));
+        assert_eq!((buyers.len(), buyers.standing(ActivityId(2), USER)), (1, None));
+    }
+
+    #[test]
+    fn a_doubt_never_hides_an_order_and_only_its_own_refusal_ends_it() {
+        let buyers = Buyers::default();
+        buyers.doubt(ACTIVITY, USER, OrderNumber(1));
+        buyers.doubt(ACTIVITY, USER, OrderNumber(2));
+        buyers.resolve_refused(ACTIVITY, USER, OrderNumber(2));
+        assert_eq!(buyers.standing(ACTIVITY, USER), Some(Standing::Unconfirmed(OrderNumber(1))));
+        buyers.resolve_refused(ACTIVITY, USER, OrderNumber(1));
+        assert!(buyers.is_empty());
+        buyers.doubt(ACTIVITY, USER, OrderNumber(3));
+        assert!(buyers.learn(USER, mark(3, 1, OrderState::Reserved)), "an order ends the doubt");
+        buyers.doubt(ACTIVITY, USER, OrderNumber(4));
+        buyers.resolve_refused(ACTIVITY, USER, OrderNumber(3));
+        assert!(matches!(buyers.standing(ACTIVITY, USER), Some(Standing::Order(_))));
+    }
+
+    #[test]
+    fn a_new_generation_forgets_orders_but_no_doubt() {
+        let buyers = Buyers::default();
+        buyers.learn(USER, mark(1, 1, OrderState::Paid));
+        buyers.doubt(ACTIVITY, UserId(8), OrderNumber(2));
+        buyers.forget();
+        assert_eq!(buyers.standing(ACTIVITY, USER), None);
+        assert_eq!(buyers.standing(ACTIVITY, UserId(8)), Some(Standing::Unconfirmed(OrderNumber(2))));
+    }
+}

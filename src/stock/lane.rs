@@ -59,7 +59,9 @@ pub(super) struct Lane<T> {
     /// Units that waiting items miss here, per SKU: what a pull may bring. In order, so that a run of the model
     /// can be repeated from its seed.
     pub(super) missing: BTreeMap<SkuKey, u32>,
-    /// Items came, or came back, since the last plan.
+    /// When it was last looked whether others have what is missing.
+    pub(super) pulls_looked_at_ms: u64,
+    /// Items came since the last look.
     pub(super) has_new_items: bool,
     /// The shard's revision in the view, and the time, when the waiting items were last looked at.
     pub(super) looked_at: Option<(u64, u64)>,
@@ -74,6 +76,7 @@ impl<T> Lane<T> {
             in_flight: None,
             last_number: 0,
             missing: BTreeMap::new(),
+            pulls_looked_at_ms: 0,
             has_new_items: false,
             looked_at: None,
             not_before_ms: 0,

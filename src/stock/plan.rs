@@ -16,6 +16,9 @@ use crate::protocol::SkuKey;
 /// Up to so many waiting items, new ones are looked at as soon as they come.
 const SHORT_QUEUE_ITEMS: usize = 512;
 
+/// A lane that misses no more SKUs than this is looked at for pulls in every poll.
+const FEW_SKUS: usize = 64;
+
 /// What one walk over a lane's waiting items has seen of an SKU.
 struct SkuLook {
     /// Units that those before did not claim: free here, or arriving.
@@ -210,6 +213,12 @@ impl<T> Stock<T> {
     /// at a time per (SKU, target).
     fn plan_pulls(&mut self, now_ms: u64, calls: &mut Vec<Call>) {
         for target in ShardId::ALL {
+            let lane = &mut self.lanes[target];
+            let since_ms = now_ms.saturating_sub(lane.pulls_looked_at_ms);
+            if lane.missing.len() > FEW_SKUS && since_ms < Self::poll_interval_ms() {
+                continue;
+            }
+            lane.pulls_looked_at_ms = now_ms;
             let to_be_had = |&(sku, _): &(SkuKey, u32)| self.view.free_everywhere(sku) > 0;
             let missing = self.lanes[target].missing.iter().map(|(sku, units)| (*sku, *units));
             let missing: Vec<(SkuKey, u32)> = missing.filter(to_be_had).collect();

@@ -22,13 +22,21 @@ pub(super) enum Applied {
     Gap,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Cell {
     /// `None`: this shard has not told of the SKU yet.
     seq: Option<u64>,
     free: u32,
-    out: Vec<(ShardId, u64)>,
-    brought_in: Vec<(ShardId, u64)>,
+    /// Cumulative, by target.
+    out: PerShard<u64>,
+    /// Cumulative, by source.
+    brought_in: PerShard<u64>,
+}
+
+impl Cell {
+    fn new() -> Self {
+        Self { seq: None, free: 0, out: PerShard::new(|_| 0), brought_in: PerShard::new(|_| 0) }
+    }
 }
 
 /// What is known of one SKU: its 16 sub-keys, and what follows from them.
@@ -42,16 +50,13 @@ struct SkuView {
 }
 
 impl SkuView {
-    fn new() -> Self {
-        Self { cells: PerShard::new(|_| Cell::default()), left: Left::Unknown, free: 0, moving: 0 }
+    fn new() -> Box<Self> {
+        Box::new(Self { cells: PerShard::new(|_| Cell::new()), left: Left::Unknown, free: 0, moving: 0 })
     }
 
     /// What went out of `source` for `target`, and what came in there.
     fn pair(&self, source: ShardId, target: ShardId) -> (u64, u64) {
-        let amount = |list: &[(ShardId, u64)], other: ShardId| {
-            list.iter().find(|(shard, _)| *shard == other).map_or(0, |(_, units)| *units)
-        };
-        (amount(&self.cells[source].out, target), amount(&self.cells[target].brought_in, source))
+        (self.cells[source].out[target], self.cells[target].brought_in[source])
     }
 }
 
@@ -71,7 +76,7 @@ struct ShardState {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct View {
-    skus: HashMap<SkuKey, SkuView>,
+    skus: HashMap<SkuKey, Box<SkuView>>,
     shards: PerShard<ShardState>,
     /// By target: pairs seen with more out than in, and since when. In order, so that a run of the model can be
     /// repeated from its seed.
@@ -218,28 +223,32 @@ impl View {
         }
         cell.seq = Some(seq);
         cell.free = counters.free;
-        cell.out.clone_from(&counters.out);
-        cell.brought_in.clone_from(&counters.brought_in);
+        for (list, amounts) in [(&counters.out, &mut cell.out), (&counters.brought_in, &mut cell.brought_in)]
+        {
+            *amounts = PerShard::new(|_| 0);
+            for &(other, units) in list {
+                amounts[other] = units;
+            }
+        }
         let state = &mut self.shards[shard];
         state.revision = state.revision.wrapping_add(1);
         if seq > state.feed_seq {
             self.ahead[shard].insert(counters.sku);
         }
+        let mut note_move = |source: ShardId, target: ShardId| {
+            let (out, brought_in) = known.pair(source, target);
+            let moves = &mut self.open_moves[target];
+            let state = &mut self.shards[target];
+            if out > brought_in {
+                moves.entry((counters.sku, source)).or_insert(now_ms);
+                state.revision = state.revision.wrapping_add(1);
+            } else if !moves.is_empty() && moves.remove(&(counters.sku, source)).is_some() {
+                state.revision = state.revision.wrapping_add(1);
+            }
+        };
         for other in ShardId::ALL {
-            self.note_move(now_ms, counters.sku, shard, other);
-            self.note_move(now_ms, counters.sku, other, shard);
-        }
-    }
-
-    fn note_move(&mut self, now_ms: u64, sku: SkuKey, source: ShardId, target: ShardId) {
-        let (out, brought_in) = self.pair(sku, source, target);
-        let moves = &mut self.open_moves[target];
-        let state = &mut self.shards[target];
-        if out > brought_in {
-            moves.entry((sku, source)).or_insert(now_ms);
-            state.revision = state.revision.wrapping_add(1);
-        } else if moves.remove(&(sku, source)).is_some() {
-            state.revision = state.revision.wrapping_add(1);
+            note_move(shard, other);
+            note_move(other, shard);
         }
     }
 
@@ -290,24 +299,20 @@ impl View {
     pub(super) fn settle(&mut self, sku: SkuKey) -> (Left, u32) {
         let Some(known) = self.skus.get_mut(&sku) else { return (Left::Unknown, 0) };
         let (mut told, mut still) = (true, true);
-        let (mut free, mut moving, mut pairs_out, mut pairs_in) = (0_u32, 0_u64, 0_usize, 0_usize);
+        let (mut free, mut moving) = (0_u32, 0_u64);
         for (shard, cell) in known.cells.iter() {
             let state = &self.shards[shard];
             told &= cell.seq.is_some_and(|seq| seq <= state.feed_seq) && state.snapshot_seq.is_some();
             free = free.saturating_add(cell.free);
-            for &(target, _) in &cell.out {
+            for target in ShardId::ALL {
                 let (out, brought_in) = known.pair(shard, target);
                 still &= out == brought_in;
                 moving = moving.saturating_add(out.saturating_sub(brought_in));
             }
-            pairs_out = pairs_out.saturating_add(cell.out.iter().filter(|(_, units)| *units > 0).count());
-            pairs_in =
-                pairs_in.saturating_add(cell.brought_in.iter().filter(|(_, units)| *units > 0).count());
         }
         known.free = free;
         known.moving = u32::try_from(moving).unwrap_or(u32::MAX);
-        // With as many pairs in as out, nothing came in of which no shard told that it went out.
-        known.left = if told && still && pairs_out == pairs_in { Left::Exactly(free) } else { Left::Unknown };
+        known.left = if told && still { Left::Exactly(free) } else { Left::Unknown };
         (known.left, free)
     }
 }
