@@ -15,8 +15,8 @@ use super::Core;
 use super::door::{Admitted, Ticket};
 use super::funnel::{busy_hint_ms, order_of};
 use crate::protocol::{Reply, Status};
-use crate::stock::calls::{Call, Mark, Reply as CallReply, ShardId, Snapshot};
-use crate::stock::{Outcome, Standing, Stock};
+use crate::stock::calls::{Call, Reply as CallReply, ShardId, Snapshot};
+use crate::stock::{Outcome, Stock};
 use crate::store::{FeedRead, ReservationStore, StoreError};
 
 /// How long one read of the feeds waits for news.
@@ -219,23 +219,10 @@ impl<S: ReservationStore> StockTask<S> {
         };
         self.core.counters.status(status);
         ticket.peer.answer(ticket.request_id, status, hint_ms, &reply);
-        match outcome {
-            Outcome::Queued(mark) | Outcome::Already(mark) if ticket.names_user => self.follow(ticket, mark),
-            Outcome::Unconfirmed(_) if ticket.names_user => {
-                self.core.subscribers.subscribe(ticket.user, &ticket.peer, true);
-            }
-            _ => {}
-        }
-    }
-
-    /// A service connection hears of the order from now on, and of what the feed told before its reply came.
-    fn follow(&self, ticket: &Ticket, told: Mark) {
-        self.core.subscribers.subscribe(ticket.user, &ticket.peer, true);
-        if let Some(Standing::Order(mark)) = self.core.funnel.buyers.standing(told.sku.activity, ticket.user)
-            && mark != told
-        {
-            let handed = ticket.peer.push(Some(ticket.user), order_of(mark));
-            self.core.counters.pushes.fetch_add(u64::from(handed), Ordering::Relaxed);
+        // A service connection hears of the order from now on.
+        let has_order = matches!(outcome, Outcome::Queued(_) | Outcome::Already(_) | Outcome::Unconfirmed(_));
+        if has_order && ticket.names_user {
+            self.core.subscribers.subscribe(ticket.user, &ticket.peer, true);
         }
     }
 }

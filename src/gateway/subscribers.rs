@@ -2,7 +2,7 @@
 //!
 //! An app connection subscribes its user at AUTH and leaves at its end. A service connection subscribes a user
 //! when one of his BUYs through it succeeds; winners are few, so that is bounded by the orders. Nothing keeps a
-//! connection alive here: what is gone is dropped at the next push.
+//! connection alive here: what is gone is dropped when the user subscribes anew.
 
 use std::sync::{Arc, Weak};
 

@@ -31,7 +31,7 @@ pub struct Stock<T> {
     pub(super) buyers: Arc<Buyers>,
     board: Arc<Board>,
     outcomes: Vec<(T, Outcome)>,
-    news: Vec<(UserId, Mark)>,
+    pub(super) news: Vec<(UserId, Mark)>,
     /// Another process uses this one's number: nothing is called any more.
     pub(super) fenced: bool,
     pub(super) random: fastrand::Rng,
@@ -124,7 +124,8 @@ impl<T> Stock<T> {
         std::mem::take(&mut self.outcomes)
     }
 
-    /// Marks that came to be or moved on, learnt since the last time: what `RESULT_PUSH` tells.
+    /// Marks that came to be or moved on, learnt since the last time: what `RESULT_PUSH` tells. Nothing of an order
+    /// whose ticket has not been told yet; to be taken after the outcomes.
     pub fn take_news(&mut self) -> Vec<(UserId, Mark)> {
         std::mem::take(&mut self.news)
     }
@@ -221,6 +222,7 @@ impl<T> Stock<T> {
         lane.in_flight = Some(InFlight {
             call: call.clone(),
             items,
+            news: Vec::new(),
             resend_at_ms: None,
             copies: 1,
             lost_at_ms: now_ms.saturating_add(self.settings.call_timeout_ms),
@@ -249,8 +251,13 @@ impl<T> Stock<T> {
     }
 
     pub(super) fn learn(&mut self, user: UserId, mark: Mark) {
-        if self.buyers.learn(user, mark) {
-            self.news.push((user, mark));
+        if !self.buyers.learn(user, mark) {
+            return;
+        }
+        // Who waits for the reply is told of his order by the reply first.
+        match &mut self.lanes[ShardId::of(user)].in_flight {
+            Some(flight) if flight.owes_a_word(mark.order) => flight.news.push((user, mark)),
+            _ => self.news.push((user, mark)),
         }
     }
 

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::calls::{Call, CallBody, Item, ShardId};
-use crate::protocol::SkuKey;
+use super::calls::{Call, CallBody, Item, Mark, ShardId};
+use crate::protocol::{OrderNumber, SkuKey, UserId};
 
 /// An item and who waits for its outcome.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(super) struct InFlight<T> {
     pub(super) call: Call,
     /// The items of the call's body, in the same order.
     pub(super) items: Vec<Waiting<T>>,
+    /// What the feed told of its items before the reply came.
+    pub(super) news: Vec<(UserId, Mark)>,
     /// When to send it again; `None` while a copy is out.
     pub(super) resend_at_ms: Option<u64>,
     /// Copies sent so far.
@@ -41,6 +43,11 @@ pub(super) struct InFlight<T> {
 }
 
 impl<T> InFlight<T> {
+    /// Whether somebody still waits to be told of this order.
+    pub(super) fn owes_a_word(&self, order: OrderNumber) -> bool {
+        self.items.iter().any(|waiting| waiting.ticket.is_some() && waiting.item.order == order)
+    }
+
     /// The move that this call makes, if it does.
     pub(super) fn pull(&self) -> Option<(SkuKey, ShardId)> {
         match self.call.body {

@@ -24,7 +24,8 @@ impl<T> Stock<T> {
     /// Takes in the reply to call `number`. Only the number in flight is listened to.
     pub fn on_reply(&mut self, now_ms: u64, shard: ShardId, number: u64, reply: Reply) {
         let in_flight = self.lanes[shard].in_flight.take_if(|flight| flight.call.number == number);
-        let Some(flight) = in_flight else { return };
+        let Some(mut flight) = in_flight else { return };
+        let news = std::mem::take(&mut flight.news);
         match reply {
             Reply::Done(done) => self.on_done(now_ms, shard, flight, &done),
             Reply::Gen(generation) => {
@@ -46,6 +47,7 @@ impl<T> Stock<T> {
                 }
             }
         }
+        self.news.extend(news);
     }
 
     /// The call was refused, but an earlier copy may have been executed before the shard closed or changed its
