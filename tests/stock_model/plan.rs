@@ -30,6 +30,7 @@ impl Family {
 
 /// See the module. Probabilities are per mille.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, drawn by chance")]
 pub(crate) struct Plan {
     pub(crate) gateways: usize,
     pub(crate) skus: Vec<SkuKey>,
@@ -47,6 +48,7 @@ pub(crate) struct Plan {
     pub(crate) late_ms_max: u64,
     pub(crate) feed_events_max: usize,
     pub(crate) current_after_events: bool,
+    pub(crate) plain_reads: bool,
     pub(crate) double_buys: u32,
     pub(crate) small_patience: u32,
     pub(crate) crashes: u32,
@@ -106,12 +108,56 @@ fn stock(rng: &mut Rng, skus: usize, family: Family) -> Vec<[u32; SHARDS]> {
         .collect()
 }
 
+/// Who wants what, and where it is.
+struct Crowd {
+    stock: Vec<[u32; SHARDS]>,
+    clients: Vec<(UserId, ActivityId, u16)>,
+}
+
+impl Crowd {
+    fn of(rng: &mut Rng, family: Family, skus: &[SkuKey]) -> Self {
+        let single_units = family == Family::NOfN || family != Family::Gather && rng.bool();
+        let mut stock = stock(rng, skus.len(), family);
+        let mut homes: Vec<ShardId> = ShardId::all().collect();
+        rng.shuffle(&mut homes);
+        homes.truncate(rng.usize(1..=SHARDS));
+        // A unit in each of a few shards, and in each of these somebody who wants two.
+        let scattered = family == Family::Gather && rng.u32(0..3) == 0;
+        if scattered {
+            homes.truncate(3);
+            for amounts in &mut stock {
+                *amounts = [0; SHARDS];
+                for home in &homes {
+                    amounts[home.index()] = 1;
+                }
+            }
+        }
+        let units: u32 = stock.iter().flatten().sum();
+        let least = if family == Family::NOfN { units as usize + 1 } else { 3 };
+        let count = least.max(rng.usize(3..=36));
+        let activities = skus.iter().map(|sku| sku.activity.0).max().unwrap_or(1);
+        let mut clients = Vec::new();
+        for user in users_of(rng, &homes, count) {
+            let quantity = match (scattered, single_units) {
+                (true, _) => 2,
+                (_, true) => 1,
+                _ => *rng.choice(&[1, 1, 2, 2, 3, 4]).unwrap_or(&1),
+            };
+            for activity in 1..=activities {
+                if activity == 1 || rng.bool() {
+                    clients.push((user, ActivityId(activity), quantity));
+                }
+            }
+        }
+        Self { stock, clients }
+    }
+}
+
 impl Plan {
     pub(crate) fn of(seed: u64, family: Family) -> Self {
         let rng = &mut Rng::with_seed(seed ^ ((family as u64 + 1) << 40));
         let bad = !matches!(family, Family::Calm);
         let disasters = matches!(family, Family::Mixed | Family::Disasters);
-        let single_units = family == Family::NOfN || family != Family::Gather && rng.bool();
         let activities =
             if family == Family::Mixed || family == Family::Disasters { rng.u32(1..=2) } else { 1 };
         let per_activity = if family == Family::NOfN { 1 } else { rng.u16(1..=3) };
@@ -121,30 +167,14 @@ impl Plan {
                 (1..=per_activity).map(|sku| SkuKey { activity: ActivityId(activity), sku: SkuId(sku) }),
             );
         }
-        let stock = stock(rng, skus.len(), family);
-        let units: u32 = stock.iter().flatten().sum();
-        let mut homes: Vec<ShardId> = ShardId::all().collect();
-        rng.shuffle(&mut homes);
-        homes.truncate(rng.usize(1..=SHARDS));
-        let least = if family == Family::NOfN { units as usize + 1 } else { 3 };
-        let count = least.max(rng.usize(3..=36));
-        let users = users_of(rng, &homes, count);
-        let mut clients = Vec::new();
-        for user in users {
-            let quantity = if single_units { 1 } else { *rng.choice(&[1, 1, 2, 2, 3, 4]).unwrap_or(&1) };
-            for activity in 1..=activities {
-                if activity == 1 || rng.bool() {
-                    clients.push((user, ActivityId(activity), quantity));
-                }
-            }
-        }
+        let crowd = Crowd::of(rng, family, &skus);
         let trouble = if bad { rng.u32(0..=3) } else { 0 };
         let on = |rng: &mut Rng, range| if trouble == 0 { 0 } else { some(rng, 600, range) };
         Self {
             gateways: *rng.choice(&[1, 2, 2, 3, 4]).unwrap_or(&2),
             skus,
-            stock,
-            clients,
+            stock: crowd.stock,
+            clients: crowd.clients,
             settings: settings(rng),
             sale_ms: rng.u64(50..=500),
             delay_ms_max: *rng.choice(&[1, 3, 10, 25]).unwrap_or(&3),
@@ -155,6 +185,7 @@ impl Plan {
             late_ms_max: rng.u64(50..=4000),
             feed_events_max: *rng.choice(&[1, 3, 100]).unwrap_or(&100),
             current_after_events: rng.bool(),
+            plain_reads: rng.bool(),
             double_buys: some(rng, 500, 50..=300),
             small_patience: some(rng, 300, 50..=500),
             crashes: if disasters { some(rng, 500, 1..=3) } else { 0 },

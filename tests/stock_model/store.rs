@@ -294,13 +294,21 @@ impl Store {
         })
     }
 
-    pub(crate) fn read_feed(&self, shard: ShardId, after: (Gen, u64), limit: usize) -> Option<FeedPart> {
+    /// Events after a position. A store may notice that the feed was trimmed beyond it, or (`plain`) just give what
+    /// is there: then the jump in seq tells.
+    pub(crate) fn read_feed(
+        &self,
+        shard: ShardId,
+        after: (Gen, u64),
+        limit: usize,
+        plain: bool,
+    ) -> Option<FeedPart> {
         let shard = &self.shards[shard.index()];
         if !shard.open {
             return None;
         }
         let kept_from = shard.feed.front().map_or(shard.seq + 1, |event| event.seq);
-        if after.0 != shard.generation || after.1 + 1 < kept_from {
+        if after.0 != shard.generation || !plain && after.1 + 1 < kept_from {
             return Some(FeedPart::Gap);
         }
         let newer = shard.feed.iter().filter(|event| event.seq > after.1);
