@@ -9,6 +9,7 @@ mod opcode;
 mod reply;
 mod request;
 mod status;
+mod wire_enum;
 
 pub use frame::{Frame, FrameError, Head, decode, encode, put_tlv, tlv};
 pub use ids::{ActivityId, Order, OrderNumber, OrderState, SkuId, SkuKey, UserId};

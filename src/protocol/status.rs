@@ -1,5 +1,7 @@
 //! Status codes. The upper four bits are the class, which tells a client that does not know the code what to do.
 
+use super::wire_enum::wire_enum;
+
 /// What a client does with a reply, whatever its exact code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatusClass {
@@ -17,110 +19,82 @@ pub enum StatusClass {
     Unknown,
 }
 
-macro_rules! statuses {
-    ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $text:literal;)+) => {
-        /// A status code of protocol version 1.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u16)]
-        pub enum Status {
-            $($(#[doc = $doc])+ $name = $code,)+
-        }
-
-        impl Status {
-            /// Every status of version 1, by code.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
-
-            /// `None` for a code that version 1 does not know; its class still tells what to do.
-            pub const fn from_wire(code: u16) -> Option<Self> {
-                match code {
-                    $($code => Some(Self::$name),)+
-                    _ => None,
-                }
-            }
-
-            /// The name used in protocol.md, counters and logs.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)+
-                }
-            }
-        }
-    };
-}
-
-statuses! {
-    /// Done.
-    Ok = 0x0000, "OK";
-    /// The unit is the user's and the order record is durable.
-    Queued = 0x0001, "QUEUED";
-    /// The user already holds an order in this activity.
-    Already = 0x0002, "ALREADY";
-    /// No order of this user is known in this activity.
-    NoOrder = 0x0003, "NO_ORDER";
-    /// The activity asks for no challenge and no purchase token.
-    NotRequired = 0x0004, "NOT_REQUIRED";
-    /// No unit is left anywhere.
-    SoldOut = 0x1001, "SOLD_OUT";
-    /// The activity, or its entry, is closed.
-    Ended = 0x1002, "ENDED";
-    /// The user, device or address is blocked.
-    Blocked = 0x1003, "BLOCKED";
-    /// No such activity.
-    UnknownActivity = 0x1004, "UNKNOWN_ACTIVITY";
-    /// The activity has no such SKU.
-    UnknownSku = 0x1005, "UNKNOWN_SKU";
-    /// More units than one user may buy.
-    OverLimit = 0x1006, "OVER_LIMIT";
-    /// The activity's rules leave this user out.
-    NotEligible = 0x1007, "NOT_ELIGIBLE";
-    /// The user's order here was closed and the activity sells to nobody twice.
-    NotAgain = 0x1008, "NOT_AGAIN";
-    /// Not open yet; the hint is the time until it opens.
-    NotStarted = 0x2001, "NOT_STARTED";
-    /// Over a rate limit.
-    RateLimited = 0x2002, "RATE_LIMITED";
-    /// The queue is full, or the request waited longer than its patience.
-    Busy = 0x2003, "BUSY";
-    /// Fewer units are left than were asked for.
-    Insufficient = 0x2004, "INSUFFICIENT";
-    /// A challenge has to be solved first.
-    ChallengeRequired = 0x2005, "CHALLENGE_REQUIRED";
-    /// A purchase token has to be fetched first.
-    TokenRequired = 0x2006, "TOKEN_REQUIRED";
-    /// More requests in flight on this connection than agreed.
-    TooManyInFlight = 0x2007, "TOO_MANY_IN_FLIGHT";
-    /// The gateway is draining.
-    GoingAway = 0x3001, "GOING_AWAY";
-    /// The gateway holds as many connections as it may.
-    TooManyConnections = 0x3002, "TOO_MANY_CONNECTIONS";
-    /// Length, CRC or TLV structure is wrong; the connection closes.
-    BadFrame = 0x4001, "BAD_FRAME";
-    /// Unknown protocol version; the connection closes.
-    BadVersion = 0x4002, "BAD_VERSION";
-    /// An unknown must-understand flag is set.
-    BadFlags = 0x4003, "BAD_FLAGS";
-    /// Unknown opcode.
-    UnknownOpcode = 0x4004, "UNKNOWN_OPCODE";
-    /// The body does not fit the opcode.
-    BadBody = 0x4005, "BAD_BODY";
-    /// A request with id 0.
-    BadRequestId = 0x4006, "BAD_REQUEST_ID";
-    /// The opcode needs HELLO and AUTH first.
-    NotAuthenticated = 0x4007, "NOT_AUTHENTICATED";
-    /// The token was refused; the connection closes.
-    BadToken = 0x4008, "BAD_TOKEN";
-    /// The token has expired; AUTH with a fresh one.
-    TokenExpired = 0x4009, "TOKEN_EXPIRED";
-    /// Quantity 0.
-    BadQuantity = 0x400A, "BAD_QUANTITY";
-    /// A service connection's request names no user, or a wrong one.
-    UserRequired = 0x400B, "USER_REQUIRED";
-    /// A message out of its place (HELLO twice, AUTH before HELLO, another user).
-    Unexpected = 0x400C, "UNEXPECTED";
-    /// A deadline passed; the connection closes.
-    TimedOut = 0x400D, "TIMED_OUT";
-    /// The outcome is not known yet.
-    Unconfirmed = 0x5001, "UNCONFIRMED";
+wire_enum! {
+    /// A status code of protocol version 1. The class of an unknown code still tells what to do.
+    Status: u16 {
+        /// Done.
+        Ok = 0x0000, "OK";
+        /// The unit is the user's and the order record is durable.
+        Queued = 0x0001, "QUEUED";
+        /// The user already holds an order in this activity.
+        Already = 0x0002, "ALREADY";
+        /// No order of this user is known in this activity.
+        NoOrder = 0x0003, "NO_ORDER";
+        /// The activity asks for no challenge and no purchase token.
+        NotRequired = 0x0004, "NOT_REQUIRED";
+        /// No unit is left anywhere.
+        SoldOut = 0x1001, "SOLD_OUT";
+        /// The activity, or its entry, is closed.
+        Ended = 0x1002, "ENDED";
+        /// The user, device or address is blocked.
+        Blocked = 0x1003, "BLOCKED";
+        /// No such activity.
+        UnknownActivity = 0x1004, "UNKNOWN_ACTIVITY";
+        /// The activity has no such SKU.
+        UnknownSku = 0x1005, "UNKNOWN_SKU";
+        /// More units than one user may buy.
+        OverLimit = 0x1006, "OVER_LIMIT";
+        /// The activity's rules leave this user out.
+        NotEligible = 0x1007, "NOT_ELIGIBLE";
+        /// The user's order here was closed and the activity sells to nobody twice.
+        NotAgain = 0x1008, "NOT_AGAIN";
+        /// Not open yet; the hint is the time until it opens.
+        NotStarted = 0x2001, "NOT_STARTED";
+        /// Over a rate limit.
+        RateLimited = 0x2002, "RATE_LIMITED";
+        /// The queue is full, or the request waited longer than its patience.
+        Busy = 0x2003, "BUSY";
+        /// Fewer units are left than were asked for.
+        Insufficient = 0x2004, "INSUFFICIENT";
+        /// A challenge has to be solved first.
+        ChallengeRequired = 0x2005, "CHALLENGE_REQUIRED";
+        /// A purchase token has to be fetched first.
+        TokenRequired = 0x2006, "TOKEN_REQUIRED";
+        /// More requests in flight on this connection than agreed.
+        TooManyInFlight = 0x2007, "TOO_MANY_IN_FLIGHT";
+        /// The gateway is draining.
+        GoingAway = 0x3001, "GOING_AWAY";
+        /// The gateway holds as many connections as it may.
+        TooManyConnections = 0x3002, "TOO_MANY_CONNECTIONS";
+        /// Length, CRC or TLV structure is wrong; the connection closes.
+        BadFrame = 0x4001, "BAD_FRAME";
+        /// Unknown protocol version; the connection closes.
+        BadVersion = 0x4002, "BAD_VERSION";
+        /// An unknown must-understand flag is set.
+        BadFlags = 0x4003, "BAD_FLAGS";
+        /// Unknown opcode.
+        UnknownOpcode = 0x4004, "UNKNOWN_OPCODE";
+        /// The body does not fit the opcode.
+        BadBody = 0x4005, "BAD_BODY";
+        /// A request with id 0.
+        BadRequestId = 0x4006, "BAD_REQUEST_ID";
+        /// The opcode needs HELLO and AUTH first.
+        NotAuthenticated = 0x4007, "NOT_AUTHENTICATED";
+        /// The token was refused; the connection closes.
+        BadToken = 0x4008, "BAD_TOKEN";
+        /// The token has expired; AUTH with a fresh one.
+        TokenExpired = 0x4009, "TOKEN_EXPIRED";
+        /// Quantity 0.
+        BadQuantity = 0x400A, "BAD_QUANTITY";
+        /// A service connection's request names no user, or a wrong one.
+        UserRequired = 0x400B, "USER_REQUIRED";
+        /// A message out of its place (HELLO twice, AUTH before HELLO, another user).
+        Unexpected = 0x400C, "UNEXPECTED";
+        /// A deadline passed; the connection closes.
+        TimedOut = 0x400D, "TIMED_OUT";
+        /// The outcome is not known yet.
+        Unconfirmed = 0x5001, "UNCONFIRMED";
+    }
 }
 
 impl Status {
