@@ -92,6 +92,11 @@ fn settings(rng: &mut Rng) -> Settings {
     }
 }
 
+/// Time enough to pass units back and forth many times, if anybody does.
+fn patient(settings: Settings) -> Settings {
+    Settings { patience_ms: 400, unconfirmed_after_ms: 500, orphan_wait_ms: 5, ..settings }
+}
+
 fn stock(rng: &mut Rng, skus: usize, family: Family) -> Vec<[u32; SHARDS]> {
     let spread = rng.usize(1..=SHARDS);
     let units_max = if rng.u32(0..8) == 0 { 40 } else { 12 };
@@ -110,6 +115,8 @@ fn stock(rng: &mut Rng, skus: usize, family: Family) -> Vec<[u32; SHARDS]> {
 
 /// Who wants what, and where it is.
 struct Crowd {
+    /// All at once, for what is not enough for all.
+    scattered: bool,
     stock: Vec<[u32; SHARDS]>,
     clients: Vec<(UserId, ActivityId, u16)>,
 }
@@ -124,7 +131,7 @@ impl Crowd {
         // A unit in each of a few shards, and in each of these somebody who wants two.
         let scattered = family == Family::Gather && rng.u32(0..3) == 0;
         if scattered {
-            homes.truncate(3);
+            homes.truncate(rng.usize(2..=3));
             for amounts in &mut stock {
                 *amounts = [0; SHARDS];
                 for home in &homes {
@@ -134,7 +141,7 @@ impl Crowd {
         }
         let units: u32 = stock.iter().flatten().sum();
         let least = if family == Family::NOfN { units as usize + 1 } else { 3 };
-        let count = least.max(rng.usize(3..=36));
+        let count = least.max(rng.usize(3..=if scattered { 5 } else { 36 }));
         let activities = skus.iter().map(|sku| sku.activity.0).max().unwrap_or(1);
         let mut clients = Vec::new();
         for user in users_of(rng, &homes, count) {
@@ -149,7 +156,7 @@ impl Crowd {
                 }
             }
         }
-        Self { stock, clients }
+        Self { scattered, stock, clients }
     }
 }
 
@@ -175,8 +182,8 @@ impl Plan {
             skus,
             stock: crowd.stock,
             clients: crowd.clients,
-            settings: settings(rng),
-            sale_ms: rng.u64(50..=500),
+            settings: if crowd.scattered { patient(settings(rng)) } else { settings(rng) },
+            sale_ms: if crowd.scattered { 5 } else { rng.u64(50..=500) },
             delay_ms_max: *rng.choice(&[1, 3, 10, 25]).unwrap_or(&3),
             slow_ms_max: if bad && rng.u32(0..3) == 0 { 150 } else { 0 },
             lost: on(rng, 10..=250),
