@@ -81,14 +81,17 @@ fn look_further(data_dir: &Path, activity: ActivityId) -> String {
 
 async fn run_demo(args: DemoArgs) -> Result<(Report, ActivityId), Failure> {
     let config = config(&args.data_dir)?;
-    let activity = create_activity(&args).await?;
+    // The folder's lock first: beside another process nothing may be put on sale.
     let store = open_store(&config).await?;
     let minter = Arc::new(minter(&config, None)?);
     let limits = Limits::new(&config.limits_settings());
     let gateway = Gateway::start(gateway_settings(&config)?, limits, verifier(&config)?, Arc::clone(&store))
         .await
         .map_err(|error| Failure::cannot_start(error.to_string()))?;
-    let plan = plan(&args, gateway.local_addr(), activity);
+    let mut plan = plan(&args, gateway.local_addr());
+    plan.prepare().map_err(|error| Failure::cannot_start(error.to_string()))?;
+    plan.activity = create_activity(&args).await?;
+    plan.seed = u64::from(plan.activity.0);
     if !args.json {
         let kind = match plan.mode {
             Mode::App => "a connection of their own each",
@@ -102,6 +105,7 @@ async fn run_demo(args: DemoArgs) -> Result<(Report, ActivityId), Failure> {
             gateway.local_addr()
         ));
     }
+    let activity = plan.activity;
     let report = buy_and_audit(plan, minter, &args).await?;
     gateway.drain().await;
     store.close().await;
@@ -126,11 +130,8 @@ async fn create_activity(args: &DemoArgs) -> Result<ActivityId, Failure> {
     let activities = Activities::new(&args.data_dir);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    let last = match activities.list().await {
-        Ok(list) => list.iter().map(|activity| activity.id).max().unwrap_or(0),
-        // No database yet: `create` makes it, or says why it cannot.
-        Err(_) => 0,
-    };
+    let list = activities.list().await.map_err(failed)?;
+    let last = list.iter().map(|activity| activity.id).max().unwrap_or(0);
     let id = last.saturating_add(1);
     let sku =
         NewSku { id: SKU.0.into(), name: "demo".to_owned(), price_minor: 100, stock: args.stock.into() };
@@ -148,20 +149,17 @@ async fn create_activity(args: &DemoArgs) -> Result<ActivityId, Failure> {
     if created.pending_loads.is_empty() {
         Ok(ActivityId(id))
     } else {
-        Err(Failure::cannot_start(format!(
-            "another process serves {}; end it, or choose another --data-dir",
-            args.data_dir.display()
-        )))
+        Err(Failure::bad_result("the stock was not loaded within two seconds; is the disk very slow?"))
     }
 }
 
-fn plan(args: &DemoArgs, addr: SocketAddr, activity: ActivityId) -> SalePlan {
-    let mut plan = SalePlan::new(vec![addr], args.users, activity, SKU);
+/// The plan, but for its activity, which does not exist yet.
+fn plan(args: &DemoArgs, addr: SocketAddr) -> SalePlan {
+    let mut plan = SalePlan::new(vec![addr], args.users, ActivityId(0), SKU);
     plan.connections = args.connections;
     plan.mode = if args.service || args.users > APP_USERS_MAX { Mode::Service } else { Mode::App };
     plan.patience = args.patience;
     plan.descriptors_per_connection = 2;
-    plan.seed = u64::from(activity.0);
     plan
 }
 

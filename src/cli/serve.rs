@@ -7,12 +7,14 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::output::{print, start_logging};
+use super::probe::ServeProbe;
 use super::startup::{gateway_settings, open_store, runtime, verifier};
 use super::{ConfigArgs, Failure};
 use crate::admin::http;
 use crate::admission::limits::Limits;
 use crate::config::Config;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Settings};
+use crate::store::sql::SqliteStore;
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -46,32 +48,18 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     let settings = gateway_settings(config)?;
     // Before anything else, so that a signal during the start is not lost.
     let mut stop = StopSignals::new()?;
-    let admin = match config.admin.listen {
-        None => None,
-        Some(listen) => Some(TcpListener::bind(listen).await.map_err(|error| {
-            Failure::cannot_start(format!(
-                "cannot listen on {listen}: {error}; stop what uses it, or set admin.listen (\"\" = off)"
-            ))
-        })?),
+    let probe = Arc::new(ServeProbe::default());
+    let admin = open_admin(config, &probe).await?;
+    let started = tokio::select! {
+        started = start(config, settings) => started,
+        signal = stop.next() => {
+            tracing::info!(signal, "ended before it served");
+            return Ok(());
+        }
     };
-    let store = open_store(config).await?;
-    let verifier = verifier(config)?;
-    let limits = Limits::new(&config.limits_settings());
-    let gateway = Gateway::start(settings, limits, verifier, Arc::clone(&store))
-        .await
-        .map_err(|error| Failure::cannot_start(error.to_string()))?;
-    let gateway = Arc::new(gateway);
-    let admin_addr = admin.as_ref().and_then(|listener| listener.local_addr().ok());
-    if let Some(listener) = admin {
-        let probe = Arc::clone(&gateway);
-        tokio::spawn(async move {
-            if let Err(error) = http::serve(listener, probe).await {
-                tracing::error!(%error, "the admin port ended");
-            }
-        });
-    }
-    let admin_text = admin_addr.map_or_else(|| "off".to_owned(), |addr| addr.to_string());
-    print(&format!("rushgate serves on {} (admin: {admin_text})", gateway.local_addr()));
+    let (gateway, store) = started?;
+    let gateway = probe.serves(gateway);
+    print(&format!("rushgate serves on {} (admin: {admin})", gateway.local_addr()));
     let signal = stop.next().await;
     tracing::info!(signal, unfinished = gateway.unfinished(), "draining; a second signal ends at once");
     let answered = tokio::select! {
@@ -87,6 +75,39 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     } else {
         Err(Failure::bad_result("the drain timeout passed before everything accepted was answered"))
     }
+}
+
+async fn start(config: &Config, settings: Settings) -> Result<(Gateway, Arc<SqliteStore>), Failure> {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        data_dir = %config.store.data_dir.display(),
+        "starting"
+    );
+    let store = open_store(config).await?;
+    let verifier = verifier(config)?;
+    let limits = Limits::new(&config.limits_settings());
+    let gateway = Gateway::start(settings, limits, verifier, Arc::clone(&store)).await;
+    let gateway = gateway.map_err(|error| Failure::cannot_start(error.to_string()))?;
+    Ok((gateway, store))
+}
+
+/// Opens the admin port, if there is to be one; its address for people.
+async fn open_admin(config: &Config, probe: &Arc<ServeProbe>) -> Result<String, Failure> {
+    let Some(listen) = config.admin.listen else { return Ok("off".to_owned()) };
+    let failed = |error| {
+        Failure::cannot_start(format!(
+            "cannot listen on {listen}: {error}; stop what uses it, or set admin.listen (\"\" = off)"
+        ))
+    };
+    let listener = TcpListener::bind(listen).await.map_err(failed)?;
+    let addr = listener.local_addr().map_err(failed)?;
+    let probe = Arc::clone(probe);
+    tokio::spawn(async move {
+        if let Err(error) = http::serve(listener, probe).await {
+            tracing::error!(%error, "the admin port ended");
+        }
+    });
+    Ok(addr.to_string())
 }
 
 /// SIGTERM and SIGINT.

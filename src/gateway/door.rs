@@ -4,6 +4,7 @@
 //! accepted is never dropped for what comes later.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam::queue::ArrayQueue;
 use tokio::sync::Notify;
@@ -28,29 +29,51 @@ pub(super) struct Ticket {
 pub(super) struct Admitted {
     pub(super) ticket: Ticket,
     pub(super) purchase: Purchase,
+    /// Monotonic milliseconds; patience and the wait for the store count from here.
+    pub(super) arrived_ms: u64,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Door {
     queues: PerShard<ArrayQueue<Admitted>>,
+    /// Items that wait behind the door, in the engine.
+    behind: PerShard<AtomicUsize>,
+    items_max: usize,
     pub(super) wake: Notify,
 }
 
 impl Door {
+    /// `queue_items_max` bounds what waits per shard, here and in the engine together.
     pub(super) fn new(queue_items_max: usize) -> Self {
-        Self { queues: PerShard::new(|_| ArrayQueue::new(queue_items_max.max(1))), wake: Notify::new() }
+        let items_max = queue_items_max.max(1);
+        Self {
+            queues: PerShard::new(|_| ArrayQueue::new(items_max)),
+            behind: PerShard::new(|_| AtomicUsize::new(0)),
+            items_max,
+            wake: Notify::new(),
+        }
     }
 
     /// Gives the BUY back when its shard's queue is full.
     pub(super) fn put(&self, admitted: Admitted) -> Result<(), Admitted> {
-        self.queues[ShardId::of(admitted.purchase.user)].push(admitted)?;
+        let shard = ShardId::of(admitted.purchase.user);
+        let queue = &self.queues[shard];
+        if queue.len().saturating_add(self.behind[shard].load(Ordering::Relaxed)) >= self.items_max {
+            return Err(admitted);
+        }
+        queue.push(admitted)?;
         self.wake.notify_one();
         Ok(())
     }
 
     pub(super) fn take(&self, shard: ShardId) -> Option<Admitted> {
         self.queues[shard].pop()
+    }
+
+    /// The stock task tells how many wait in its engine.
+    pub(super) fn set_behind(&self, shard: ShardId, items: usize) {
+        self.behind[shard].store(items, Ordering::Relaxed);
     }
 
     /// BUYs in the queues.

@@ -78,7 +78,7 @@ impl Funnel {
         activity(now, sale, ask)?;
         // Risk and eligibility stand here: nothing that costs more than memory may come before them.
         stock(left, ask)?;
-        self.queue(ask)
+        self.queue(now, ask)
     }
 
     fn left(&self, now: Now, sale: Option<&Sale>, sku: SkuId) -> Left {
@@ -114,7 +114,7 @@ impl Funnel {
         Err(Refusal { rung: Rung::Duplicate, status, hint_ms: 0, reply })
     }
 
-    fn queue(&self, ask: &Ask<'_>) -> Result<(), Refusal> {
+    fn queue(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
         let ticket = Ticket {
             peer: Arc::clone(ask.peer),
             request_id: ask.request_id,
@@ -128,7 +128,7 @@ impl Funnel {
             patience_ms: ask.patience_ms,
         };
         ask.peer.begin();
-        self.door.put(Admitted { ticket, purchase }).map_err(|_| {
+        self.door.put(Admitted { ticket, purchase, arrived_ms: now.mono_ms() }).map_err(|_| {
             ask.peer.abandon();
             Refusal { rung: Rung::Queue, status: Status::Busy, hint_ms: busy_hint_ms(), reply: Reply::Empty }
         })

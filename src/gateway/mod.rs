@@ -19,6 +19,7 @@ mod settings;
 mod start;
 mod stock_task;
 mod subscribers;
+mod trouble;
 
 use std::sync::atomic::AtomicUsize;
 

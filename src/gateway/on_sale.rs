@@ -71,6 +71,12 @@ impl OnSale {
         Self { sales }
     }
 
+    /// When the next window ends; the end of time when none will.
+    pub(super) fn next_end_ms(&self, sale_ms: u64) -> u64 {
+        let ends = self.sales.iter().map(|sale| sale.closes_at_ms).filter(|&end_ms| end_ms > sale_ms);
+        ends.min().unwrap_or(u64::MAX)
+    }
+
     /// The activity of this number.
     pub(super) fn sale(&self, id: ActivityId) -> Option<&Sale> {
         self.sales.binary_search_by_key(&id, |sale| sale.id).ok().and_then(|index| self.sales.get(index))

@@ -209,7 +209,7 @@ impl Session {
             // Challenges and purchase tokens: no activity asks for one.
             _ => (Status::NotRequired, 0, Reply::Empty),
         };
-        if status == Status::Ok && matches!(request, Request::Result { .. }) {
+        if matches!(status, Status::Ok | Status::Unconfirmed) && matches!(request, Request::Result { .. }) {
             self.subscribe_named(speaker.user);
         }
         self.reply(frame, status, hint_ms, &reply, out);
@@ -231,7 +231,7 @@ impl Session {
             Ok(()) => self.core.counters.rung(Rung::Passed),
             Err(refusal) => {
                 self.core.counters.rung(refusal.rung);
-                if refusal.status == Status::Already {
+                if matches!(refusal.status, Status::Already | Status::Unconfirmed) {
                     self.subscribe_named(ask.user);
                 }
                 self.reply(frame, refusal.status, refusal.hint_ms, &refusal.reply, out);

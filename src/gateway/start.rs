@@ -19,6 +19,7 @@ use super::funnel::Funnel;
 use super::on_sale::OnSale;
 use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
+use super::trouble::Trouble;
 use super::{Core, Settings, listener};
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
@@ -101,13 +102,12 @@ impl Gateway {
         });
         let state = watch::Sender::new(StockState::default());
         let mut stock_state = state.subscribe();
-        let stock_task = StockTask {
-            core: Arc::clone(&core),
-            store: Arc::clone(&store),
-            stock,
-            state,
-            has_read_feeds: false,
-        };
+        let stock_task = StockTask::new(Arc::clone(&core), Arc::clone(&store), stock, state);
+        tracing::info!(
+            process = registration.process.0,
+            generation = registration.generation.0,
+            "registered with the store"
+        );
         let mut tasks = vec![tokio::spawn(stock_task.run()).abort_handle()];
         if stock_state.wait_for(|state| state.is_known).await.is_err() {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
@@ -141,12 +141,18 @@ impl Gateway {
     /// Why the gateway should not be sent clients; empty when it may.
     pub fn not_ready(&self) -> Vec<&'static str> {
         let state = *self.stock_state.borrow();
-        let fresh = self.core.funnel.board.is_fresh(self.core.clock.now().mono_ms());
+        let now_ms = self.core.clock.now().mono_ms();
+        let answer_by_ms =
+            |sent_ms: u64| sent_ms.saturating_add(self.core.settings.stock.unconfirmed_after_ms);
         let reasons = [
             (*self.core.draining.borrow(), "draining"),
             (!state.is_known, "a shard is not known yet"),
             (state.is_fenced, "another process uses this one's number; restart this one"),
-            (!fresh, "the feeds lag behind their bound, or the store does not answer"),
+            (!self.core.funnel.board.is_fresh(now_ms), "the feeds lag behind their bound"),
+            (
+                state.oldest_call_ms.is_some_and(|sent_ms| answer_by_ms(sent_ms) < now_ms),
+                "the store does not answer calls",
+            ),
         ];
         reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
     }
@@ -178,11 +184,16 @@ impl Gateway {
         let _ = tokio::time::timeout(timeout, closed).await;
         let unconfirmed_after = Duration::from_millis(self.core.settings.stock.unconfirmed_after_ms);
         let mut stock_state = self.stock_state.clone();
-        let answered = stock_state.wait_for(|state| state.unfinished == 0);
-        let answered =
-            tokio::time::timeout(unconfirmed_after, answered).await.is_ok_and(|state| state.is_ok());
+        let answered = async {
+            while self.unfinished() > 0 {
+                if stock_state.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let answered = tokio::time::timeout(unconfirmed_after, answered).await.is_ok();
         self.stop();
-        answered && self.core.funnel.door.len() == 0
+        answered && self.unfinished() == 0
     }
 }
 
@@ -192,28 +203,34 @@ impl Drop for Gateway {
     }
 }
 
-/// Drives what operators asked for, and shows the funnel what is on sale. What fails is tried again.
+/// Shows the funnel what is on sale, and drives what operators asked for. What fails is tried again, and neither
+/// waits for the other: an entry that is closed must not wait for a load that fails.
 async fn follow_catalogue<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut known: u64) {
+    let mut trouble = Trouble::new("the catalogue cannot be read, or a load not be applied");
     loop {
         tokio::time::sleep(CATALOGUE_INTERVAL).await;
-        match store.version().await {
-            Ok(version) if version == known => {}
-            Ok(_) => match reread(&core, store.as_ref()).await {
-                Ok(version) => known = version,
-                Err(error) => tracing::warn!(%error, "the catalogue cannot be read; the last one stays"),
-            },
-            Err(error) => tracing::warn!(%error, "the catalogue's version cannot be read"),
+        let followed = match store.version().await {
+            Ok(version) if version == known => continue,
+            Ok(version) => reread(&core, store.as_ref()).await.map(|()| known = version),
+            Err(error) => Err(error),
+        };
+        match followed {
+            Ok(()) => trouble.over(),
+            Err(error) => trouble.happened(core.clock.now().mono_ms(), &error),
         }
     }
 }
 
-async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<u64, StoreError> {
-    let loads = store.drive_loads().await?;
-    let version = store.version().await?;
+async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<(), StoreError> {
     let activities = store.activities().await?;
-    tracing::info!(version, loads, activities = activities.len(), "catalogue read anew");
+    tracing::info!(activities = activities.len(), "catalogue read anew");
     core.funnel.on_sale.store(Arc::new(OnSale::new(activities, &core.funnel.board)));
-    Ok(version)
+    // What it applies changes the version again.
+    let loads = store.drive_loads().await?;
+    if loads > 0 {
+        tracing::info!(loads, "additions and removals of stock applied");
+    }
+    Ok(())
 }
 
 async fn retain_keys(core: Arc<Core>) {

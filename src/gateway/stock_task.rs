@@ -14,16 +14,20 @@ use tokio::time::MissedTickBehavior;
 use super::Core;
 use super::door::{Admitted, Ticket};
 use super::funnel::{busy_hint_ms, order_of};
-use crate::protocol::{Reply, Status};
+use super::on_sale::OnSale;
+use super::trouble::Trouble;
+use crate::protocol::{ActivityState, Reply, Status};
 use crate::stock::calls::{Call, Reply as CallReply, ShardId, Snapshot};
-use crate::stock::{Outcome, Stock};
+use crate::stock::{Outcome, PerShard, Stock};
 use crate::store::{FeedRead, ReservationStore, StoreError};
 
 /// How long one read of the feeds waits for news.
 const FEED_WAIT: Duration = Duration::from_millis(100);
 /// After a read that failed.
 const FEED_BACK_OFF: Duration = Duration::from_millis(50);
-/// Calls, reads and snapshots under way at a time: one call a shard, repeated ones, one read, 16 snapshots.
+/// Copies of a shard's call that may be out at a time; a store that hangs is not sent ever more.
+const COPIES_MAX: u32 = 3;
+/// Calls, reads and snapshots under way at a time: three copies a shard, one read, 16 snapshots.
 const ARRIVALS_MAX: usize = 128;
 
 /// What comes back from the store.
@@ -40,20 +44,48 @@ pub(super) struct StockState {
     pub(super) is_known: bool,
     /// Purchases that wait or are in flight.
     pub(super) unfinished: usize,
+    /// When the longest unanswered call was first sent; monotonic milliseconds.
+    pub(super) oldest_call_ms: Option<u64>,
     /// Another process uses this one's number.
     pub(super) is_fenced: bool,
 }
 
 pub(super) struct StockTask<S> {
-    pub(super) core: Arc<Core>,
-    pub(super) store: Arc<S>,
-    pub(super) stock: Stock<Ticket>,
-    pub(super) state: watch::Sender<StockState>,
+    core: Arc<Core>,
+    store: Arc<S>,
+    stock: Stock<Ticket>,
+    state: watch::Sender<StockState>,
     /// The feeds were read to their end at least once.
-    pub(super) has_read_feeds: bool,
+    has_read_feeds: bool,
+    copies_out: PerShard<u32>,
+    /// What was on sale at the last look, and when the next window ends (sale clock).
+    on_sale: Arc<OnSale>,
+    next_end_ms: u64,
+    call_trouble: Trouble,
+    feed_trouble: Trouble,
 }
 
 impl<S: ReservationStore> StockTask<S> {
+    pub(super) fn new(
+        core: Arc<Core>,
+        store: Arc<S>,
+        stock: Stock<Ticket>,
+        state: watch::Sender<StockState>,
+    ) -> Self {
+        Self {
+            on_sale: core.funnel.on_sale.load_full(),
+            core,
+            store,
+            stock,
+            state,
+            has_read_feeds: false,
+            copies_out: PerShard::new(|_| 0),
+            next_end_ms: 0,
+            call_trouble: Trouble::new("the store does not answer calls"),
+            feed_trouble: Trouble::new("the store's feeds or snapshots cannot be read"),
+        }
+    }
+
     /// Runs until the gateway stops it (by dropping the task) after everything accepted has been answered.
     pub(super) async fn run(mut self) {
         let (arrivals_in, mut arrivals) = mpsc::channel(ARRIVALS_MAX);
@@ -83,6 +115,7 @@ impl<S: ReservationStore> StockTask<S> {
                 _ = tick.tick(), if !self.stock.is_idle() => {}
             }
             self.empty_door();
+            self.end_waiting();
             self.stock.tick(self.now_ms());
         }
     }
@@ -92,26 +125,43 @@ impl<S: ReservationStore> StockTask<S> {
     }
 
     fn empty_door(&mut self) {
-        let now_ms = self.now_ms();
         for shard in ShardId::all() {
-            while self.stock.has_room(shard) {
-                let Some(Admitted { ticket, purchase }) = self.core.funnel.door.take(shard) else { break };
-                if let Err(ticket) = self.stock.push(now_ms, ticket, purchase) {
+            while let Some(Admitted { ticket, purchase, arrived_ms }) = self.core.funnel.door.take(shard) {
+                if let Err(ticket) = self.stock.push(arrived_ms, ticket, purchase) {
                     self.answer(&ticket, Outcome::Busy);
                 }
             }
         }
     }
 
+    /// Those who wait in an activity that was closed, or whose window has ended, are told so.
+    fn end_waiting(&mut self) {
+        let sale_ms = self.core.clock.now().sale_ms;
+        let on_sale = self.core.funnel.on_sale.load();
+        if Arc::ptr_eq(&self.on_sale, &on_sale) && sale_ms < self.next_end_ms {
+            return;
+        }
+        self.on_sale = Arc::clone(&on_sale);
+        self.next_end_ms = self.on_sale.next_end_ms(sale_ms);
+        let is_over = |activity| {
+            let sale = on_sale.sale(activity);
+            sale.is_none_or(|sale| sale.state(sale_ms) == ActivityState::Ended)
+        };
+        self.stock.end_waiting(is_over);
+    }
+
     fn take_in(&mut self, arrival: Arrival, snapshots_asked: &mut Vec<ShardId>, reading: &mut bool) {
         let now_ms = self.now_ms();
         match arrival {
             Arrival::Answered { shard, number, reply: Ok(reply) } => {
+                self.copies_out[shard] = self.copies_out[shard].saturating_sub(1);
                 self.core.counters.calls_answered.fetch_add(1, Ordering::Relaxed);
+                self.call_trouble.over();
                 self.stock.on_reply(now_ms, shard, number, reply);
             }
             Arrival::Answered { shard, number, reply: Err(error) } => {
-                tracing::warn!(%error, shard = shard.number(), number, "no reply from the store");
+                self.copies_out[shard] = self.copies_out[shard].saturating_sub(1);
+                self.call_trouble.happened(now_ms, &error);
                 self.core.counters.calls_repeated.fetch_add(1, Ordering::Relaxed);
                 self.stock.on_no_reply(now_ms, shard, number);
             }
@@ -119,16 +169,17 @@ impl<S: ReservationStore> StockTask<S> {
                 snapshots_asked.retain(|asked| *asked != shard);
                 match snapshot {
                     Ok(snapshot) => self.stock.on_snapshot(now_ms, &snapshot),
-                    Err(error) => {
-                        tracing::warn!(%error, shard = shard.number(), "no snapshot from the store");
-                    }
+                    Err(error) => self.feed_trouble.happened(now_ms, &error),
                 }
             }
             Arrival::Feeds { began_ms, reads } => {
                 *reading = false;
                 match reads {
-                    Ok(reads) => self.on_feeds(now_ms, began_ms, reads),
-                    Err(error) => tracing::warn!(%error, "the feeds cannot be read"),
+                    Ok(reads) => {
+                        self.feed_trouble.over();
+                        self.on_feeds(now_ms, began_ms, reads);
+                    }
+                    Err(error) => self.feed_trouble.happened(now_ms, &error),
                 }
             }
         }
@@ -170,7 +221,12 @@ impl<S: ReservationStore> StockTask<S> {
         let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
         let (began_ms, positions) = (self.now_ms(), self.stock.feed_positions());
         // While the view is not fresh, being told at once that there is no news is news.
-        let wait = if self.core.funnel.board.is_fresh(began_ms) { FEED_WAIT } else { Duration::ZERO };
+        let lag_max = Duration::from_millis(self.core.settings.stock.view_lag_ms_max);
+        let wait = if self.core.funnel.board.is_fresh(began_ms) {
+            FEED_WAIT.min(lag_max.checked_div(4).unwrap_or_default())
+        } else {
+            Duration::ZERO
+        };
         tokio::spawn(async move {
             let reads = store.read_feeds(&positions, wait).await;
             if reads.is_err() {
@@ -180,7 +236,13 @@ impl<S: ReservationStore> StockTask<S> {
         });
     }
 
-    fn send(&self, call: Call, arrivals: &mpsc::Sender<Arrival>) {
+    /// Sends a call, unless the store owes too many answers to earlier copies: the engine asks again.
+    fn send(&mut self, call: Call, arrivals: &mpsc::Sender<Arrival>) {
+        let copies = &mut self.copies_out[call.shard];
+        if *copies >= COPIES_MAX {
+            return;
+        }
+        *copies = copies.saturating_add(1);
         let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
         tokio::spawn(async move {
             let (shard, number) = (call.shard, call.number);
@@ -197,9 +259,13 @@ impl<S: ReservationStore> StockTask<S> {
             let pushed = self.core.subscribers.push(user, order_of(mark));
             self.core.counters.pushes.fetch_add(pushed, Ordering::Relaxed);
         }
+        for shard in ShardId::all() {
+            self.core.funnel.door.set_behind(shard, self.stock.waiting(shard));
+        }
         let state = StockState {
             is_known: self.has_read_feeds && self.stock.snapshots_wanted().next().is_none(),
             unfinished: self.stock.unfinished(),
+            oldest_call_ms: self.stock.oldest_call_ms(),
             is_fenced: self.stock.is_fenced(),
         };
         self.state.send_if_modified(|known| std::mem::replace(known, state) != state);
@@ -210,6 +276,7 @@ impl<S: ReservationStore> StockTask<S> {
             Outcome::Queued(mark) => (Status::Queued, 0, Reply::Order(order_of(mark))),
             Outcome::Already(mark) => (Status::Already, 0, Reply::Order(order_of(mark))),
             Outcome::NotAgain => (Status::NotAgain, 0, Reply::Empty),
+            Outcome::Ended => (Status::Ended, 0, Reply::Empty),
             Outcome::SoldOut => (Status::SoldOut, 0, Reply::Empty),
             Outcome::Insufficient(left) => (Status::Insufficient, busy_hint_ms(), Reply::Left { left }),
             Outcome::Busy => (Status::Busy, busy_hint_ms(), Reply::Empty),

@@ -96,17 +96,23 @@ impl<T> Stock<T> {
         Ok(())
     }
 
-    /// Whether a shard's queue has room.
-    pub fn has_room(&self, shard: ShardId) -> bool {
-        self.lanes[shard].waiting.len() < self.settings.queue_items_max
-    }
-
     /// Items that wait or are in flight.
     pub fn unfinished(&self) -> usize {
         let count = |lane: &Lane<T>| {
             lane.waiting.len().saturating_add(lane.in_flight.as_ref().map_or(0, |flight| flight.items.len()))
         };
         self.lanes.iter().map(|(_, lane)| count(lane)).fold(0, usize::saturating_add)
+    }
+
+    /// Items that wait for a shard's next call.
+    pub fn waiting(&self, shard: ShardId) -> usize {
+        self.lanes[shard].waiting.len()
+    }
+
+    /// When the longest unanswered call was first sent.
+    pub fn oldest_call_ms(&self) -> Option<u64> {
+        let sent = |lane: &Lane<T>| lane.in_flight.as_ref().map(|flight| flight.first_sent_ms);
+        self.lanes.iter().filter_map(|(_, lane)| sent(lane)).min()
     }
 
     /// Whether nothing waits, is in flight or is on its way between shards: time alone changes nothing then.
@@ -225,6 +231,7 @@ impl<T> Stock<T> {
             news: Vec::new(),
             resend_at_ms: None,
             copies: 1,
+            first_sent_ms: now_ms,
             lost_at_ms: now_ms.saturating_add(self.settings.call_timeout_ms),
         });
         call

@@ -36,6 +36,8 @@ pub(super) struct InFlight<T> {
     pub(super) news: Vec<(UserId, Mark)>,
     /// When to send it again; `None` while a copy is out.
     pub(super) resend_at_ms: Option<u64>,
+    /// When the first copy was sent.
+    pub(super) first_sent_ms: u64,
     /// Copies sent so far.
     pub(super) copies: u32,
     /// When the copy that is out counts as lost.

@@ -52,6 +52,8 @@ pub enum Outcome {
     SoldOut,
     /// So many are left, fewer than asked for; not final.
     Insufficient(u32),
+    /// The activity closed or ended while the purchase waited; nothing was done.
+    Ended,
     /// Not tried; nothing was done.
     Busy,
     /// Not known yet; the number that the order will have if there is one.

@@ -8,7 +8,7 @@ use super::calls::{Done, Item, ItemAnswer, Mark, Reply, ShardId};
 use super::engine::Stock;
 use super::lane::{InFlight, Waiting};
 use super::purchase::Outcome;
-use crate::protocol::OrderState;
+use crate::protocol::{ActivityId, OrderState};
 
 impl<T> Stock<T> {
     /// No reply came to the copy of call `number` that is out; it is sent again. Other numbers are ignored.
@@ -138,6 +138,22 @@ impl<T> Stock<T> {
             self.lanes[shard].in_flight = Some(flight);
             if overdue {
                 self.on_no_reply(now_ms, shard, number);
+            }
+        }
+    }
+
+    /// Tells ENDED to those who wait in an activity that is over. What is at the store, or may be, runs to its end.
+    pub fn end_waiting(&mut self, is_over: impl Fn(ActivityId) -> bool) {
+        for shard in ShardId::ALL {
+            for _ in 0..self.lanes[shard].waiting.len() {
+                let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
+                if waiting.in_doubt || !is_over(waiting.item.sku.activity) {
+                    self.lanes[shard].waiting.push_back(waiting);
+                    continue;
+                }
+                let outcome = self.standing_outcome(&waiting).unwrap_or(Outcome::Ended);
+                self.tell(&mut waiting, outcome);
+                self.lanes[shard].has_new_items = true;
             }
         }
     }

@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) plain_reads: bool,
     pub(crate) double_buys: u32,
     pub(crate) small_patience: u32,
+    /// Per mille of a gateway's turns: an activity's entry closes for a moment.
+    pub(crate) closings: u32,
     pub(crate) crashes: u32,
     pub(crate) restarts: u32,
     pub(crate) additions: u32,
@@ -195,6 +197,7 @@ impl Plan {
             plain_reads: rng.bool(),
             double_buys: some(rng, 500, 50..=300),
             small_patience: some(rng, 300, 50..=500),
+            closings: if disasters { some(rng, 300, 1..=20) } else { 0 },
             crashes: if disasters { some(rng, 500, 1..=3) } else { 0 },
             restarts: if disasters { some(rng, 500, 1..=3) } else { 0 },
             additions: if disasters { some(rng, 500, 1..=4) } else { 0 },

@@ -90,6 +90,7 @@ pub(crate) struct Counts {
     pub(crate) insufficient: u64,
     pub(crate) already: u64,
     pub(crate) busy: u64,
+    pub(crate) ended: u64,
     pub(crate) unconfirmed: u64,
     pub(crate) not_again: u64,
     pub(crate) sold_to_the_last: u64,
@@ -109,6 +110,7 @@ impl Counts {
         self.insufficient += other.insufficient;
         self.already += other.already;
         self.busy += other.busy;
+        self.ended += other.ended;
         self.unconfirmed += other.unconfirmed;
         self.not_again += other.not_again;
         self.sold_to_the_last += other.sold_to_the_last;
@@ -443,7 +445,12 @@ impl World {
     fn tick(&mut self, life: Life) {
         let now_ms = self.now_ms;
         let ask_again_ms = 60 + self.plan.slow_ms_max;
+        let closes = !self.draining && self.rng.u32(0..1000) < self.plan.closings;
+        let closed = closes.then(|| self.rng.choice(&self.plan.skus).map(|sku| sku.activity)).flatten();
         let Some(gateway) = self.alive(life) else { return };
+        if let Some(closed) = closed {
+            gateway.engine.end_waiting(|activity| activity == closed);
+        }
         gateway.engine.tick(now_ms);
         let busy = gateway.engine.unfinished() > 0;
         let wanted = gateway.snapshots_to_ask(now_ms, ask_again_ms);
@@ -653,6 +660,10 @@ impl World {
                 self.counts.busy += 1;
                 own
             }
+            Outcome::Ended => {
+                self.counts.ended += 1;
+                own
+            }
             Outcome::Unconfirmed(order) => {
                 self.counts.unconfirmed += 1;
                 self.clients[number].doubts.push((life, order));
@@ -680,7 +691,7 @@ impl World {
                     self.act_again(number);
                 }
             }
-            Outcome::Busy | Outcome::Unconfirmed(_) => self.act_again(number),
+            Outcome::Busy | Outcome::Ended | Outcome::Unconfirmed(_) => self.act_again(number),
         }
     }
 
