@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::protocol::frame::FRAME_BYTES_MAX_AFTER_AUTH;
 use crate::stock;
 
-/// See the fields; defaults are those of the example configuration.
+/// See the fields; defaults are those of the example configuration, but for `connections_max`, which the
+/// configuration derives from the descriptor limit.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where clients connect; port 0 takes a free one.

@@ -1,7 +1,7 @@
 //! Subscribers: which connections want to hear of a user's orders.
 //!
 //! An app connection subscribes its user at AUTH and leaves at its end. A service connection subscribes a user
-//! when one of his BUYs through it succeeds; winners are few, so that is bounded by the orders. Nothing keeps a
+//! when it is told of an order of his there is, or may be; winners are few, and so are doubts. Nothing keeps a
 //! connection alive here: what is gone is dropped when the user subscribes anew.
 
 use std::sync::{Arc, Weak};

@@ -30,5 +30,6 @@ mod pushes;
 mod service;
 mod slow_readers;
 mod vectors;
+mod waiting;
 mod windows;
 mod wire;

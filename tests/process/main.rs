@@ -18,6 +18,7 @@ mod house;
 mod operators;
 mod refusals;
 mod serving;
+mod start;
 #[path = "../gateway/wire.rs"]
 #[allow(dead_code, reason = "shared with tests/gateway, which uses all of it")]
 mod wire;
