@@ -59,7 +59,7 @@ pub struct Report {
     pub orders: u64,
     /// Units sold beyond those loaded.
     pub oversold: u64,
-    /// Units left that users wanted who were sent away.
+    /// Units left that users wanted who went away without an order.
     pub undersold: u64,
     /// Units free or between shards.
     pub stock_left: u64,
