@@ -100,6 +100,41 @@ async fn a_winner_told_otherwise_is_red() {
 }
 
 #[tokio::test]
+async fn whoever_learned_otherwise_that_he_won_must_not_be_told_otherwise_either() {
+    // User 3 read RESULT's order at 60.
+    let told = |sent_ns: u64, later: Status| {
+        move |history: &mut SaleHistory| {
+            history.users[2].events.insert(3, status(Asked::Buy, (sent_ns, 80), later));
+        }
+    };
+    for wrong in [Status::SoldOut, Status::Ended, Status::Insufficient, Status::BadBody] {
+        let words = format!("user 3 held order 103 and was then told {}", wrong.name());
+        assert_only(&verdict(told(70, wrong), "").await, Check::WonThenOtherwise, &words);
+    }
+    assert_eq!(verdict(told(70, Status::Busy), "").await.sentence(), "ok");
+    assert_eq!(verdict(told(55, Status::SoldOut), "").await.sentence(), "ok", "asked before he knew");
+    let queued_again = |history: &mut SaleHistory| {
+        history.users[2].events.insert(3, order(Asked::Buy, (70, 80), Status::Queued, 103));
+    };
+    assert_only(&verdict(queued_again, "").await, Check::WonThenOtherwise, "was told QUEUED again");
+    // User 1's BUY is lost; the push at 45 says that it won.
+    let pushed = |history: &mut SaleHistory| {
+        let events = &mut history.users[0].events;
+        events[1] = event(Asked::Buy, 30, 40, Got::Unknown);
+        events[3] = status(Asked::Buy, (50, 60), Status::SoldOut);
+    };
+    let words = "user 1 held order 101 and was then told SOLD_OUT";
+    assert_only(&verdict(pushed, "").await, Check::WonThenOtherwise, words);
+    // The push overtakes the winning BUY's answer: its twin must still not be refused.
+    let twin = |history: &mut SaleHistory| {
+        let events = &mut history.users[1].events;
+        events[1] = status(Asked::Buy, (10, 41), Status::SoldOut);
+        events.insert(0, order(Asked::Push, (39, 39), Status::Ok, 102));
+    };
+    assert_only(&verdict(twin, "").await, Check::WonThenOtherwise, "of two BUYs that user 2 sent at once");
+}
+
+#[tokio::test]
 async fn of_two_buys_at_once_the_loser_must_not_be_refused_for_good() {
     let told = |other: Status| {
         move |history: &mut SaleHistory| {
