@@ -1,10 +1,11 @@
 //! What users were told against each other and against order rows.
 
 use super::fixture::{
-    an_order, assert_only, assert_red, event, nothing, one_more_unit, order, red, seen, status, verdict,
+    an_order, assert_only, assert_red, event, history, nothing, one_more_unit, order, red, seen, status,
+    verdict,
 };
 use crate::protocol::Status;
-use crate::rehearsal::{Asked, Books, BooksError, Check, End, Got, SaleHistory};
+use crate::rehearsal::{Asked, Books, BooksError, Check, End, Got, Report, SaleHistory, SalePlan};
 
 #[tokio::test]
 async fn a_right_sale_is_ok() {
@@ -187,11 +188,35 @@ async fn a_push_that_differs_is_red() {
 async fn a_database_that_is_not_there_or_holds_nonsense_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("none.db");
-    let error = Books::read(&missing, super::fixture::history().activity, crate::protocol::SkuId(1)).await;
+    let error = Books::read(&missing, history().activity, crate::protocol::SkuId(1)).await;
     assert!(matches!(error, Err(BooksError::Open { .. })), "{error:?}");
     assert!(!missing.exists(), "the audit makes no files");
     let path = folder.path().join("rushgate.db");
     super::fixture::database(&path, "UPDATE loads SET amounts = '[3]'").await;
-    let error = Books::read(&path, super::fixture::history().activity, crate::protocol::SkuId(1)).await;
+    let error = Books::read(&path, history().activity, crate::protocol::SkuId(1)).await;
     assert!(matches!(error, Err(BooksError::Row(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn winners_who_heard_no_push_are_counted_but_no_violation() {
+    let unpushed = |change: fn(&mut SaleHistory)| async move {
+        let found = verdict(change, "").await;
+        let mut history = history();
+        change(&mut history);
+        let addr = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let plan = SalePlan::new(vec![addr], 5, history.activity, history.sku);
+        let report = Report::new(&plan, &history, &found);
+        assert_eq!((report.audit.as_str(), report.queued), ("ok", 2));
+        report.unpushed
+    };
+    assert_eq!(unpushed(nothing).await, 1, "user 2 heard none; user 3 was not told QUEUED");
+    let all_lost = |history: &mut SaleHistory| {
+        history.users[0].events.remove(2);
+    };
+    assert_eq!(unpushed(all_lost).await, 2);
+    let twice = |history: &mut SaleHistory| {
+        let again = history.users[0].events[2];
+        history.users[0].events.insert(2, again);
+    };
+    assert_eq!(unpushed(twice).await, 1, "one order pushed twice is one user's");
 }
