@@ -81,6 +81,8 @@ pub struct Books {
     pub free: [Option<i64>; SHARDS],
     /// Units between shards.
     pub transfers: Vec<Transfer>,
+    /// Units that one user may buy; `None` where there is no such activity.
+    pub per_user_limit: Option<u16>,
 }
 
 impl Books {
@@ -130,6 +132,13 @@ impl Books {
                 moved_out: row.try_get("moved_out")?,
                 brought_in: row.try_get("brought_in")?,
             });
+        }
+        let limit = "SELECT per_user_limit FROM activities WHERE id = ?";
+        if let Some(row) = sqlx::query(limit).bind(activity).fetch_optional(&mut *snapshot).await? {
+            let limit: i64 = row.try_get("per_user_limit")?;
+            let in_range = u16::try_from(limit);
+            books.per_user_limit =
+                Some(in_range.map_err(|_| BooksError::Row(format!("a per-user limit of {limit}")))?);
         }
         // State 2 is "done": a pending load has not reached the stock rows.
         let loads = "SELECT kind, applied, amounts FROM loads WHERE activity = ? AND sku = ? AND state = 2";

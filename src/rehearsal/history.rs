@@ -118,6 +118,11 @@ impl UserHistory {
         self.events.iter().any(|event| event.got.status() == Some(Status::Queued.code()))
     }
 
+    /// Whether he was told QUEUED and heard no push of that order.
+    pub fn is_unpushed(&self) -> bool {
+        self.was_queued() && !self.events.iter().any(|event| event.asked == Asked::Push)
+    }
+
     /// Whether an outcome was unknown to him at some time.
     pub fn was_unknown(&self) -> bool {
         self.end == End::Unknown || self.events.iter().any(|event| event.got.is_unknown())
@@ -145,7 +150,7 @@ pub struct Tally {
     pub lost: u64,
     /// Answers that call the request wrong, and attempts to connect or send that failed.
     pub errors: u64,
-    /// `RESULT_PUSH`.
+    /// `RESULT_PUSH`, each that arrived: one order may be pushed more than once.
     pub pushes: u64,
 }
 

@@ -12,9 +12,9 @@ use crate::protocol::Status;
 
 /// One JSON object, or a table.
 ///
-/// Counted in *users*: `users`, `queued`, `learned`, `sold_out`, `refused`, `gave_up`, `unresolved`. Counted in
-/// *answers* (a user may get several): `already`, `busy`, `rate_limited`, `insufficient`, `unconfirmed`, `lost`,
-/// `errors`, `pushes`. From the *database*: `stock`, `orders`, `oversold`, `undersold`, `stock_left`.
+/// Counted in *users*: `users`, `queued`, `learned`, `sold_out`, `refused`, `gave_up`, `unresolved`, `unpushed`.
+/// Counted in *answers* (a user may get several): `already`, `busy`, `rate_limited`, `insufficient`, `unconfirmed`,
+/// `lost`, `errors`, `pushes`. From the *database*: `stock`, `orders`, `oversold`, `undersold`, `stock_left`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// `app` or `service`.
@@ -53,13 +53,16 @@ pub struct Report {
     pub errors: u64,
     /// BUYs beyond each user's first.
     pub retries: u64,
-    /// `RESULT_PUSH`es.
+    /// `RESULT_PUSH`es that arrived; an order pushed twice counts twice.
     pub pushes: u64,
+    /// Users told QUEUED who heard no push within the plan's wait. No violation: pushes are best effort, and RESULT
+    /// is the truth.
+    pub unpushed: u64,
     /// Live orders of the sale's users.
     pub orders: u64,
     /// Units sold beyond those loaded.
     pub oversold: u64,
-    /// Units left that users wanted who were sent away.
+    /// Units left that users wanted who went away without an order.
     pub undersold: u64,
     /// Units free or between shards.
     pub stock_left: u64,
@@ -106,6 +109,7 @@ impl Report {
             errors: tally.errors,
             retries: tally.retries,
             pushes: tally.pushes,
+            unpushed: users(UserHistory::is_unpushed),
             orders: verdict.orders,
             oversold: verdict.oversold,
             undersold: verdict.undersold,
@@ -167,6 +171,7 @@ impl fmt::Display for Report {
         line("errors", &self.errors, "")?;
         line("retries", &self.retries, "BUYs beyond each user's first")?;
         line("pushes", &self.pushes, "")?;
+        line("unpushed", &self.unpushed, "users told QUEUED who heard no push")?;
         line("seconds", &format!("{:.3}", self.seconds), "")?;
         line("requests per s", &format!("{:.0}", self.requests_per_s), "answered BUYs")?;
         line("p50", &format!("{} µs", self.p50_us), "")?;

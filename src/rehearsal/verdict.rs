@@ -16,9 +16,10 @@ pub enum Check {
     Conservation,
     /// Not more units sold than loaded.
     Oversold,
-    /// No unit left that somebody wanted and was refused.
+    /// No unit left that somebody wanted who went away without an order, whatever he was told.
     Undersold,
-    /// Where everybody wants one unit: as many orders as units or users, whichever are fewer.
+    /// As many orders as the stock allows: where everybody wants one unit, as many as units or users, whichever are
+    /// fewer; else so many that nobody's wish who has none would fit into the rest.
     Exact,
     /// Nobody who had won was told anything else afterwards.
     WonThenOtherwise,
@@ -50,7 +51,7 @@ pub struct Verdict {
     pub orders: u64,
     /// Units sold beyond the units loaded.
     pub oversold: u64,
-    /// Units left that users wanted who were sent away.
+    /// Units left that users wanted who went away without an order.
     pub undersold: u64,
     /// Units free or between shards.
     pub stock_left: u64,

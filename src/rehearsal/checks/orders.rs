@@ -6,7 +6,7 @@ use crate::rehearsal::evidence::Evidence;
 use crate::rehearsal::history::{Asked, Event, SeenOrder, UserHistory};
 use crate::rehearsal::verdict::{Check, Verdict};
 
-use super::status_name;
+use super::{describe_end, status_name};
 
 /// Every order that a client saw stands in the database, once, and says the same.
 pub(in crate::rehearsal) fn promises(evidence: &Evidence<'_>, verdict: &mut Verdict) {
@@ -106,18 +106,6 @@ fn is_left_unknown(told: &UserHistory) -> bool {
 fn is_denied(told: &UserHistory) -> bool {
     let last = told.events.iter().rev().find(|event| event.asked == Asked::FinalResult);
     last.is_some_and(|event| event.got.status() == Some(Status::NoOrder.code()))
-}
-
-fn describe_end(told: &UserHistory) -> String {
-    use crate::rehearsal::history::End;
-    match told.end {
-        End::Won(number) => format!("the user won order {number}"),
-        End::Refused(status) => format!("the last answer was {}", status_name(status)),
-        End::GaveUp(status) => format!("patience ended after {}", status_name(status)),
-        End::Fault(status) => format!("the gateway called the request wrong with {}", status_name(status)),
-        End::Unknown => "the outcome stayed unknown".to_owned(),
-        End::Unreachable => "the user reached no gateway".to_owned(),
-    }
 }
 
 /// One live order per user and activity, one order number per user.

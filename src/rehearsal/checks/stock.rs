@@ -1,10 +1,12 @@
 //! Units: none created, none lost, none sold twice, none kept back.
 
-use crate::protocol::Status;
+use crate::protocol::UserId;
 use crate::rehearsal::books::SHARDS;
 use crate::rehearsal::evidence::Evidence;
 use crate::rehearsal::history::{End, UserHistory};
 use crate::rehearsal::verdict::{Check, Verdict, count, unsigned};
+
+use super::describe_end;
 
 /// Not more units sold than loaded.
 pub(in crate::rehearsal) fn oversold(evidence: &Evidence<'_>, verdict: &mut Verdict) {
@@ -69,60 +71,84 @@ fn shard_adds_up(evidence: &Evidence<'_>, shard: usize, verdict: &mut Verdict) {
     }
 }
 
-/// Units that are still there although users wanted them who were sent away: filled up with the smallest wishes
-/// first. Units of closed orders came back later and do not count.
+/// Units that are still there although users wanted them who hold no order: filled up with the smallest wishes
+/// first, so that more than none means that at least one more user could have been served.
 pub(in crate::rehearsal) fn undersold(evidence: &Evidence<'_>, verdict: &mut Verdict) {
-    let sku = evidence.history.sku.0;
-    let closed = evidence.books.orders.iter().filter(|row| row.sku == sku && !row.is_live());
-    let returned = closed.fold(0_u64, |sum, row| sum.saturating_add(u64::from(row.quantity)));
-    let left = verdict.stock_left.saturating_sub(returned);
-    let mut wishes: Vec<u64> = evidence
-        .history
-        .users
-        .iter()
-        .filter(|user| was_sent_away(user))
-        .map(|user| u64::from(user.quantity))
-        .collect();
-    wishes.sort_unstable();
-    let mut sellable = 0_u64;
-    let mut users = 0_u64;
-    for wish in wishes {
-        let with_it = sellable.saturating_add(wish);
+    let left = verdict.stock_left.saturating_sub(returned_units(evidence));
+    let mut wishes: Vec<_> = empty_handed(evidence).collect();
+    wishes.sort_by_key(|(_, told)| told.quantity);
+    let (mut sellable, mut users) = (0_u64, 0_u64);
+    for (_, told) in &wishes {
+        let with_it = sellable.saturating_add(u64::from(told.quantity));
         if with_it > left {
             break;
         }
         (sellable, users) = (with_it, users.saturating_add(1));
     }
     verdict.undersold = sellable;
-    if sellable > 0 {
+    if let (1.., Some((user, told))) = (sellable, wishes.first()) {
+        let end = describe_end(told);
         verdict.find(
             Check::Undersold,
             format!(
-                "{left} units are left although {users} users who wanted {sellable} of them were sent away"
+                "{left} units are left although {users} users who wanted {sellable} of them were sent away; \
+                 user {user}, for one: {end}"
             ),
         );
     }
 }
 
-/// Sent away for want of stock: told `SOLD_OUT`, or told to come back until patience ended.
-fn was_sent_away(user: &UserHistory) -> bool {
-    match user.end {
-        End::Refused(status) => status == Status::SoldOut.code(),
-        End::GaveUp(_) => true,
-        End::Won(_) | End::Fault(_) | End::Unknown | End::Unreachable => false,
-    }
+/// Users who went away without an order that the activity's rules allow, whatever they were told: whoever was refused
+/// may have been refused wrongly, and whoever cannot know, or reached no gateway, should have been sold to as well.
+/// Not those of whom an order row tells: they got what they wanted, or had their turn.
+fn empty_handed<'a>(evidence: &'a Evidence<'_>) -> impl Iterator<Item = (UserId, &'a UserHistory)> {
+    let limit = evidence.books.per_user_limit.unwrap_or(u16::MAX);
+    evidence.history.iter().filter(move |(user, told)| {
+        !matches!(told.end, End::Won(_)) && told.quantity <= limit && evidence.of_user(*user).is_empty()
+    })
 }
 
-/// Where everybody wants one unit, the number of orders is known beforehand.
+/// Units of closed orders: they came back later, when nobody asked any more.
+fn returned_units(evidence: &Evidence<'_>) -> u64 {
+    let sku = evidence.history.sku.0;
+    let closed = evidence.books.orders.iter().filter(|row| row.sku == sku && !row.is_live());
+    closed.fold(0, |sum, row| sum.saturating_add(u64::from(row.quantity)))
+}
+
+/// As many orders as the stock allows, by loads and orders alone, whatever the rows of free units say.
+///
+/// Where everybody wants one unit, the number is known beforehand. With larger quantities it depends on who came
+/// first, but what the orders leave is less than anybody wanted who went away empty-handed.
 pub(in crate::rehearsal) fn exact(evidence: &Evidence<'_>, verdict: &mut Verdict) {
-    let users = &evidence.history.users;
-    if users.iter().any(|user| user.quantity != 1) {
+    let sale_orders = || evidence.live_orders().filter(|(_, takes_part)| *takes_part).map(|(order, _)| order);
+    let are_ones = evidence.history.users.iter().all(|user| user.quantity == 1);
+    if are_ones && sale_orders().all(|order| order.quantity == 1) {
+        exact_orders(evidence, verdict);
         return;
     }
-    let expected = verdict.stock.min(count(users.len()));
+    let sold = sale_orders().fold(0_u64, |sum, order| sum.saturating_add(u64::from(order.quantity)));
+    let left = verdict.stock.saturating_sub(sold).saturating_sub(returned_units(evidence));
+    let smallest = empty_handed(evidence).min_by_key(|(_, told)| told.quantity);
+    let Some((user, told)) = smallest.filter(|(_, told)| u64::from(told.quantity) <= left) else { return };
+    let (orders, stock, wanted, end) = (verdict.orders, verdict.stock, told.quantity, describe_end(told));
+    verdict.find(
+        Check::Exact,
+        format!(
+            "{orders} orders leave {left} of {stock} units, but user {user} wanted {wanted} and got none: {end}"
+        ),
+    );
+}
+
+fn exact_orders(evidence: &Evidence<'_>, verdict: &mut Verdict) {
+    let sku = evidence.history.sku.0;
+    let holds_other = |user| evidence.of_user(user).iter().any(|row| row.is_live() && row.sku != sku);
+    // One order per user and activity: whoever holds another SKU's cannot have this one.
+    let buyers = evidence.history.iter().filter(|(user, _)| !holds_other(*user)).count();
+    let expected = verdict.stock.min(count(buyers));
     if verdict.orders == expected {
         return;
     }
+    let users = &evidence.history.users;
     let of = |wanted: fn(&End) -> bool| users.iter().filter(|user| wanted(&user.end)).count();
     let (won, gave_up) = (of(|end| matches!(end, End::Won(_))), of(|end| matches!(end, End::GaveUp(_))));
     let refused = of(|end| matches!(end, End::Refused(_) | End::Fault(_)));
@@ -131,9 +157,8 @@ pub(in crate::rehearsal) fn exact(evidence: &Evidence<'_>, verdict: &mut Verdict
     verdict.find(
         Check::Exact,
         format!(
-            "{orders} orders stand where {stock} units and {} users make {expected}: {won} users won, \
-             {refused} were refused, {gave_up} gave up, {unknown} cannot know",
-            users.len()
+            "{orders} orders stand where {stock} units and {buyers} users make {expected}: {won} users won, \
+             {refused} were refused, {gave_up} gave up, {unknown} cannot know"
         ),
     );
 }

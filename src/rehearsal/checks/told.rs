@@ -7,37 +7,48 @@ use crate::rehearsal::verdict::{Check, Verdict};
 
 use super::status_name;
 
-/// Whoever has read that he won is told ALREADY with the same order, or to come back, or that it is not known;
-/// and of two BUYs under way at the same time none is refused for good if the other wins.
+/// Whoever has read that he won, by whatever answer or push, is told ALREADY with the same order, or to come back, or
+/// that it is not known; and of two BUYs under way at the same time none is refused for good if the other wins.
 pub(in crate::rehearsal) fn won_then_otherwise(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     for (user, told) in evidence.history.iter() {
-        let won = told.events.iter().filter(|event| event.asked == Asked::Buy && event.got.order().is_some());
-        let Some(won) = won.min_by_key(|event| event.received_ns) else { continue };
-        for event in told.events.iter().filter(|event| !std::ptr::eq(*event, won)) {
-            if let Some(sentence) = contradiction(user, won, event) {
+        let with_order = || told.events.iter().filter(|event| event.got.order().is_some());
+        let Some(knew) = with_order().min_by_key(|event| event.received_ns) else { continue };
+        let bought = with_order().filter(|event| event.asked == Asked::Buy);
+        let bought = bought.min_by_key(|event| event.received_ns);
+        for event in told.events.iter().filter(|event| !std::ptr::eq(*event, knew)) {
+            let sentence = told_otherwise(user, knew, event);
+            if let Some(sentence) = sentence.or_else(|| refused_beside(user, bought?, event)) {
                 verdict.find(Check::WonThenOtherwise, sentence);
             }
         }
     }
 }
 
-fn contradiction(user: UserId, won: &Event, event: &Event) -> Option<String> {
-    let number = won.got.order()?.number;
-    let is_after = event.sent_ns >= won.received_ns;
-    let is_concurrent = !is_after
-        && event.asked == Asked::Buy
-        && event.received_ns > won.sent_ns
-        && won.received_ns > event.sent_ns;
-    let Got::Status(status) = event.got else {
-        let is_queued_again =
-            is_after && event.asked == Asked::Buy && event.got.status() == Some(Status::Queued.code());
-        return is_queued_again.then(|| format!("user {user} held order {number} and was told QUEUED again"));
-    };
-    if is_after && !is_harmless(status) {
-        return Some(format!("user {user} held order {number} and was then told {}", status_name(status)));
+/// What was asked after the user knew of his order, and answered as if he held none.
+fn told_otherwise(user: UserId, knew: &Event, event: &Event) -> Option<String> {
+    if event.sent_ns < knew.received_ns {
+        return None;
     }
+    let number = knew.got.order()?.number;
+    match event.got {
+        Got::Status(status) if !is_harmless(status) => {
+            Some(format!("user {user} held order {number} and was then told {}", status_name(status)))
+        }
+        Got::Order(status, _) if event.asked == Asked::Buy && status == Status::Queued.code() => {
+            Some(format!("user {user} held order {number} and was told QUEUED again"))
+        }
+        Got::Status(_) | Got::Order(..) | Got::Unknown | Got::NotSent => None,
+    }
+}
+
+/// A BUY refused for good while the one that won was under way.
+fn refused_beside(user: UserId, bought: &Event, event: &Event) -> Option<String> {
+    let Got::Status(status) = event.got else { return None };
+    let is_beside =
+        event.asked == Asked::Buy && event.received_ns > bought.sent_ns && bought.received_ns > event.sent_ns;
     let is_final = matches!(Status::class_of(status), StatusClass::Refused | StatusClass::ClientFault);
-    (is_concurrent && is_final).then(|| {
+    let number = bought.got.order()?.number;
+    (is_beside && is_final).then(|| {
         format!(
             "of two BUYs that user {user} sent at once one won order {number} and the other was told {}",
             status_name(status)

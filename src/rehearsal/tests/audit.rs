@@ -1,36 +1,11 @@
-use std::collections::BTreeSet;
+//! What users were told against each other and against order rows.
 
-use super::fixture::{an_order, event, one_more_unit, order, seen, status, verdict};
-use crate::protocol::{OrderNumber, Status};
-use crate::rehearsal::{Asked, Books, BooksError, Check, End, Got, SaleHistory, Verdict};
-
-fn nothing(_: &mut SaleHistory) {}
-
-/// The checks that turned red.
-fn red(verdict: &Verdict) -> Vec<Check> {
-    let names: BTreeSet<String> =
-        verdict.findings.iter().map(|finding| format!("{:?}", finding.check)).collect();
-    let mut checks: Vec<Check> = Vec::new();
-    for finding in &verdict.findings {
-        if !checks.contains(&finding.check) {
-            checks.push(finding.check);
-        }
-    }
-    assert_eq!(names.len(), checks.len());
-    checks
-}
-
-/// That check turned red, and said so with these words.
-fn assert_red(verdict: &Verdict, check: Check, words: &str) {
-    let found = verdict.findings.iter().any(|found| found.check == check && found.sentence.contains(words));
-    assert!(found, "{check:?} with `{words}` is not in {verdict:#?}");
-}
-
-/// That check alone turned red.
-fn assert_only(verdict: &Verdict, check: Check, words: &str) {
-    assert_eq!(red(verdict), [check], "{verdict:#?}");
-    assert_red(verdict, check, words);
-}
+use super::fixture::{
+    an_order, assert_only, assert_red, event, history, nothing, one_more_unit, order, red, seen, status,
+    verdict,
+};
+use crate::protocol::Status;
+use crate::rehearsal::{Asked, Books, BooksError, Check, End, Got, Report, SaleHistory, SalePlan};
 
 #[tokio::test]
 async fn a_right_sale_is_ok() {
@@ -38,13 +13,6 @@ async fn a_right_sale_is_ok() {
     assert_eq!(verdict.sentence(), "ok");
     assert_eq!((verdict.stock, verdict.orders, verdict.stock_left), (3, 3, 0));
     assert_eq!((verdict.oversold, verdict.undersold), (0, 0));
-}
-
-#[tokio::test]
-async fn units_of_users_outside_the_sale_are_not_its_stock() {
-    let sql = one_more_unit(7) + "UPDATE stock SET free = 0;" + &an_order(7, 999, 1, 900);
-    let verdict = verdict(nothing, &sql).await;
-    assert_eq!((verdict.sentence().as_str(), verdict.stock, verdict.orders), ("ok", 3, 3));
 }
 
 #[tokio::test]
@@ -109,95 +77,6 @@ async fn two_live_orders_or_two_numbers_for_one_user_are_red() {
 }
 
 #[tokio::test]
-async fn a_deduction_skipped_is_red() {
-    let verdict = verdict(nothing, "UPDATE stock SET free = 1 WHERE shard = 0").await;
-    assert_red(
-        &verdict,
-        Check::Conservation,
-        "shard 0 has 1 free units; loads, moves and its orders of 1 units",
-    );
-    assert_red(&verdict, Check::Conservation, "are not the 3 loaded");
-}
-
-#[tokio::test]
-async fn a_move_counted_twice_is_red() {
-    let sql =
-        "UPDATE transfers SET brought_in = 2 WHERE shard = 5; UPDATE stock SET free = 1 WHERE shard = 5";
-    let verdict = verdict(nothing, sql).await;
-    assert_red(&verdict, Check::Conservation, "2 units arrived in shard 5 from shard 2, but only 1 left it");
-}
-
-#[tokio::test]
-async fn a_unit_between_shards_is_not_lost_but_a_missing_row_is() {
-    let sql = one_more_unit(7)
-        + "UPDATE stock SET free = 0 WHERE shard = 7; INSERT INTO transfers VALUES (7, 1, 1, 8, 1, 0)";
-    let everybody_won = |history: &mut SaleHistory| history.users.truncate(3);
-    let in_transit = verdict(everybody_won, &sql).await;
-    assert_eq!((in_transit.sentence().as_str(), in_transit.stock_left), ("ok", 1));
-    let missing = verdict(nothing, "DELETE FROM stock WHERE shard = 9").await;
-    assert_only(&missing, Check::Conservation, "shard 9 has no row of free units");
-}
-
-#[tokio::test]
-async fn more_units_sold_than_loaded_is_red() {
-    let told = |history: &mut SaleHistory| {
-        history.users[3].end = End::Won(OrderNumber(104));
-        history.users[3].events = vec![
-            order(Asked::Buy, (1, 2), Status::Queued, 104),
-            order(Asked::FinalResult, (1000, 1010), Status::Ok, 104),
-        ];
-    };
-    let verdict = verdict(told, &an_order(7, 4, 1, 104)).await;
-    assert_eq!(verdict.oversold, 1);
-    assert_eq!(verdict.findings[0].check, Check::Oversold, "the worst comes first");
-    assert_red(&verdict, Check::Oversold, "4 units were sold and only 3 were loaded");
-    assert!(verdict.sentence().ends_with("more)"), "{}", verdict.sentence());
-}
-
-#[tokio::test]
-async fn a_unit_left_while_somebody_was_sent_away_is_red() {
-    let sold_out = verdict(nothing, &one_more_unit(7)).await;
-    assert_eq!((sold_out.undersold, sold_out.stock_left), (1, 1));
-    assert_eq!(red(&sold_out), [Check::Undersold, Check::Exact]);
-    assert_red(&sold_out, Check::Undersold, "1 units are left although 1 users who wanted 1 of them");
-    let busy = |history: &mut SaleHistory| {
-        for user in &mut history.users[3..] {
-            user.end = End::GaveUp(Status::Busy.code());
-        }
-    };
-    assert_eq!(verdict(busy, &one_more_unit(7)).await.undersold, 1);
-}
-
-#[tokio::test]
-async fn with_larger_quantities_only_what_would_have_fitted_is_undersold() {
-    let all_want_two = |history: &mut SaleHistory| {
-        for user in &mut history.users[3..] {
-            user.quantity = 2;
-        }
-    };
-    let fits_nobody = verdict(all_want_two, &one_more_unit(7)).await;
-    assert_eq!((fits_nobody.sentence().as_str(), fits_nobody.stock_left), ("ok", 1));
-    let one_wants_one = |history: &mut SaleHistory| history.users[3].quantity = 2;
-    let fits_one = verdict(one_wants_one, &one_more_unit(7)).await;
-    assert_only(&fits_one, Check::Undersold, "1 units are left");
-}
-
-#[tokio::test]
-async fn fewer_orders_than_units_and_users_is_red_whatever_the_users_were_told() {
-    let ended = |history: &mut SaleHistory| {
-        for user in &mut history.users[3..] {
-            user.end = End::Refused(Status::Ended.code());
-        }
-    };
-    let verdict = verdict(ended, &one_more_unit(7)).await;
-    assert_only(
-        &verdict,
-        Check::Exact,
-        "3 orders stand where 4 units and 5 users make 4: 3 users won, 2 were refused",
-    );
-}
-
-#[tokio::test]
 async fn a_winner_told_otherwise_is_red() {
     let told = |later: Status| {
         move |history: &mut SaleHistory| {
@@ -219,6 +98,41 @@ async fn a_winner_told_otherwise_is_red() {
         history.users[0].events[3] = status(Asked::Result, (50, 60), Status::NoOrder);
     };
     assert_only(&verdict(no_order, "").await, Check::WonThenOtherwise, "was then told NO_ORDER");
+}
+
+#[tokio::test]
+async fn whoever_learned_otherwise_that_he_won_must_not_be_told_otherwise_either() {
+    // User 3 read RESULT's order at 60.
+    let told = |sent_ns: u64, later: Status| {
+        move |history: &mut SaleHistory| {
+            history.users[2].events.insert(3, status(Asked::Buy, (sent_ns, 80), later));
+        }
+    };
+    for wrong in [Status::SoldOut, Status::Ended, Status::Insufficient, Status::BadBody] {
+        let words = format!("user 3 held order 103 and was then told {}", wrong.name());
+        assert_only(&verdict(told(70, wrong), "").await, Check::WonThenOtherwise, &words);
+    }
+    assert_eq!(verdict(told(70, Status::Busy), "").await.sentence(), "ok");
+    assert_eq!(verdict(told(55, Status::SoldOut), "").await.sentence(), "ok", "asked before he knew");
+    let queued_again = |history: &mut SaleHistory| {
+        history.users[2].events.insert(3, order(Asked::Buy, (70, 80), Status::Queued, 103));
+    };
+    assert_only(&verdict(queued_again, "").await, Check::WonThenOtherwise, "was told QUEUED again");
+    // User 1's BUY is lost; the push at 45 says that it won.
+    let pushed = |history: &mut SaleHistory| {
+        let events = &mut history.users[0].events;
+        events[1] = event(Asked::Buy, 30, 40, Got::Unknown);
+        events[3] = status(Asked::Buy, (50, 60), Status::SoldOut);
+    };
+    let words = "user 1 held order 101 and was then told SOLD_OUT";
+    assert_only(&verdict(pushed, "").await, Check::WonThenOtherwise, words);
+    // The push overtakes the winning BUY's answer: its twin must still not be refused.
+    let twin = |history: &mut SaleHistory| {
+        let events = &mut history.users[1].events;
+        events[1] = status(Asked::Buy, (10, 41), Status::SoldOut);
+        events.insert(0, order(Asked::Push, (39, 39), Status::Ok, 102));
+    };
+    assert_only(&verdict(twin, "").await, Check::WonThenOtherwise, "of two BUYs that user 2 sent at once");
 }
 
 #[tokio::test]
@@ -274,11 +188,35 @@ async fn a_push_that_differs_is_red() {
 async fn a_database_that_is_not_there_or_holds_nonsense_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("none.db");
-    let error = Books::read(&missing, super::fixture::history().activity, crate::protocol::SkuId(1)).await;
+    let error = Books::read(&missing, history().activity, crate::protocol::SkuId(1)).await;
     assert!(matches!(error, Err(BooksError::Open { .. })), "{error:?}");
     assert!(!missing.exists(), "the audit makes no files");
     let path = folder.path().join("rushgate.db");
     super::fixture::database(&path, "UPDATE loads SET amounts = '[3]'").await;
-    let error = Books::read(&path, super::fixture::history().activity, crate::protocol::SkuId(1)).await;
+    let error = Books::read(&path, history().activity, crate::protocol::SkuId(1)).await;
     assert!(matches!(error, Err(BooksError::Row(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn winners_who_heard_no_push_are_counted_but_no_violation() {
+    let unpushed = |change: fn(&mut SaleHistory)| async move {
+        let found = verdict(change, "").await;
+        let mut history = history();
+        change(&mut history);
+        let addr = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let plan = SalePlan::new(vec![addr], 5, history.activity, history.sku);
+        let report = Report::new(&plan, &history, &found);
+        assert_eq!((report.audit.as_str(), report.queued), ("ok", 2));
+        report.unpushed
+    };
+    assert_eq!(unpushed(nothing).await, 1, "user 2 heard none; user 3 was not told QUEUED");
+    let all_lost = |history: &mut SaleHistory| {
+        history.users[0].events.remove(2);
+    };
+    assert_eq!(unpushed(all_lost).await, 2);
+    let twice = |history: &mut SaleHistory| {
+        let again = history.users[0].events[2];
+        history.users[0].events.insert(2, again);
+    };
+    assert_eq!(unpushed(twice).await, 1, "one order pushed twice is one user's");
 }

@@ -2,6 +2,7 @@
 //! once, user 3 loses the connection and learns by RESULT that the unit pulled from shard 2 is his, users 4 and 5 are
 //! refused.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use sqlx::{Connection, SqliteConnection};
 
 use crate::protocol::{ActivityId, OrderNumber, SkuId, Status};
 use crate::rehearsal::{
-    Asked, Books, End, Event, Got, SaleHistory, SeenOrder, Tally, UserHistory, Verdict, audit,
+    Asked, Books, Check, End, Event, Got, SaleHistory, SeenOrder, Tally, UserHistory, Verdict, audit,
 };
 
 const ROWS: &str = "
@@ -129,4 +130,33 @@ pub(super) async fn verdict(change: impl FnOnce(&mut SaleHistory), sql: &str) ->
     let mut history = history();
     change(&mut history);
     audit(&history, &books)
+}
+
+/// The history as it is.
+pub(super) fn nothing(_: &mut SaleHistory) {}
+
+/// The checks that turned red.
+pub(super) fn red(verdict: &Verdict) -> Vec<Check> {
+    let names: BTreeSet<String> =
+        verdict.findings.iter().map(|finding| format!("{:?}", finding.check)).collect();
+    let mut checks: Vec<Check> = Vec::new();
+    for finding in &verdict.findings {
+        if !checks.contains(&finding.check) {
+            checks.push(finding.check);
+        }
+    }
+    assert_eq!(names.len(), checks.len());
+    checks
+}
+
+/// That check turned red, and said so with these words.
+pub(super) fn assert_red(verdict: &Verdict, check: Check, words: &str) {
+    let found = verdict.findings.iter().any(|found| found.check == check && found.sentence.contains(words));
+    assert!(found, "{check:?} with `{words}` is not in {verdict:#?}");
+}
+
+/// That check alone turned red.
+pub(super) fn assert_only(verdict: &Verdict, check: Check, words: &str) {
+    assert_eq!(red(verdict), [check], "{verdict:#?}");
+    assert_red(verdict, check, words);
 }

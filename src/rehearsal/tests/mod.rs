@@ -3,3 +3,4 @@
 
 mod audit;
 mod fixture;
+mod stock;
