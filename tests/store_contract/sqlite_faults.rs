@@ -11,7 +11,7 @@ use std::time::Duration;
 use rushgate::protocol::{OrderNumber, SkuId};
 use rushgate::stock::calls::{CallBody, ItemAnswer, Reply, SHARDS, ShardId};
 use rushgate::store::sql::{OpenError, OpenOptions, SqliteStore};
-use rushgate::store::{ReservationStore, StoreError};
+use rushgate::store::{FeedRead, ReservationStore, StoreError};
 use sqlx::Connection;
 
 use crate::installation::{ACTIVITY, Installation, Process, shard, sku, user_of, users_of};
@@ -147,6 +147,43 @@ async fn a_transaction_that_fails_changes_nothing_and_can_be_repeated() {
     assert_eq!((done.answers, done.seq), (vec![ItemAnswer::Reserved; 5], before.seq + 1));
     assert_eq!(store.read_feeds(&position, Duration::ZERO).await.unwrap().len(), 1);
     installation.figures(sku(1)).await.assert_conserved();
+}
+
+/// What the disk holds after a commit that reached it and was reported as failed.
+async fn raise_seq(installation: &SqliteInstallation, home: ShardId) {
+    let mut connection = connect(&installation.folder()).await;
+    sqlx::query("UPDATE shards SET seq = seq + 1 WHERE shard = ?")
+        .bind(home.number())
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_that_only_seemed_to_fail_is_a_gap_in_the_feed() {
+    let (installation, mut process) = with_stock(160).await;
+    let (store, home) = (installation.store(), shard(3));
+    let item = process.item(user_of(home, 0), sku(1), 1);
+    let call = process.reserve(home, vec![item]);
+    let seq = process.done(&call).await.seq;
+    let after = |seq| {
+        let mut position = [(process.generation, u64::MAX - 1); SHARDS];
+        position[home.index()].1 = seq;
+        position
+    };
+
+    // Its caller repeats the call, whose reply is stored.
+    raise_seq(&installation, home).await;
+    process.done(&call).await;
+    assert_eq!(store.read_feeds(&after(seq), Duration::ZERO).await.unwrap(), [(home, FeedRead::Gap)]);
+    assert_eq!(store.snapshot(home).await.unwrap().seq, seq + 1);
+    assert_eq!(store.read_feeds(&after(seq + 1), Duration::ZERO).await.unwrap(), []);
+
+    // A load that was applied is not pending when the loads are driven again.
+    raise_seq(&installation, home).await;
+    assert_eq!(store.drive_loads().await.unwrap(), 0);
+    assert_eq!(store.read_feeds(&after(seq + 1), Duration::ZERO).await.unwrap(), [(home, FeedRead::Gap)]);
 }
 
 #[tokio::test]

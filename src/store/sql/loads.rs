@@ -33,14 +33,17 @@ struct Load {
 /// What one transaction applied.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
-    pub(super) applied: u64,
+    pub(super) loads: u64,
+    /// Each shard's seq before it.
+    pub(super) seq_before: [u64; SHARDS],
     pub(super) events: Vec<(ShardId, Event)>,
 }
 
 /// Applies the oldest pending loads in one transaction; 0 when none is pending.
 pub(super) async fn apply_some(connection: &mut SqliteConnection, now_ms: u64) -> Result<Applied, Failure> {
     if pending(connection).await?.is_empty() {
-        return Ok(Applied::default());
+        let seq_before = rows::load(connection, &Wanted::default(), now_ms).await?.seq;
+        return Ok(Applied { seq_before, ..Applied::default() });
     }
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     let loads = pending(&mut transaction).await?;
@@ -48,6 +51,7 @@ pub(super) async fn apply_some(connection: &mut SqliteConnection, now_ms: u64) -
         loads.iter().flat_map(|load| ShardId::all().map(move |shard| (shard, load.sku))).collect();
     let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
     let mut batch = rows::load(&mut transaction, &wanted, now_ms).await?;
+    let seq_before = batch.seq;
     let mut touched: [BTreeSet<SkuKey>; SHARDS] = Default::default();
     for load in &loads {
         let amounts = apply(&mut batch, load, &mut touched)?;
@@ -68,7 +72,7 @@ pub(super) async fn apply_some(connection: &mut SqliteConnection, now_ms: u64) -
         .execute(&mut *transaction)
         .await?;
     transaction.commit().await?;
-    Ok(Applied { applied: loads.len() as u64, events: batch.events })
+    Ok(Applied { loads: loads.len() as u64, seq_before, events: batch.events })
 }
 
 async fn pending(connection: &mut SqliteConnection) -> Result<Vec<Load>, Failure> {

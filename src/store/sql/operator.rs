@@ -225,7 +225,7 @@ impl OperatorConnection {
             return Ok(false);
         };
         // Nobody listens to these events: whoever serves next begins a new generation.
-        while loads::apply_some(&mut self.connection, now_ms()).await?.applied > 0 {}
+        while loads::apply_some(&mut self.connection, now_ms()).await?.loads > 0 {}
         Ok(true)
     }
 

@@ -130,6 +130,8 @@ impl Writer {
         collect(jobs, group, other);
         let wanted = wanted(group, look_up_owners);
         let mut batch = rows::load(&mut transaction, &wanted, now_ms()).await?;
+        // Before a stored reply tells of a seq that the feed has never shown.
+        feeds.align(&batch.seq);
         let replies = group.iter().map(|job| batch.execute(&job.call)).collect();
         rows::store(&mut transaction, &mut batch).await?;
         transaction.commit().await?;
@@ -147,10 +149,12 @@ impl Writer {
         loop {
             let feeds = Arc::clone(&self.feeds);
             let some = loads::apply_some(self.connect().await?.0, now_ms()).await?;
-            if some.applied == 0 {
+            // Also when nothing was pending: the commit before may have failed only in appearance.
+            feeds.align(&some.seq_before);
+            if some.loads == 0 {
                 return Ok(applied);
             }
-            applied = applied.saturating_add(some.applied);
+            applied = applied.saturating_add(some.loads);
             feeds.publish(some.events);
         }
     }
