@@ -81,7 +81,7 @@ pub struct SkuDetail {
 pub struct LoadView {
     /// Its id.
     pub id: String,
-    /// `add` or `take`.
+    /// `add` or `remove`.
     pub kind: &'static str,
     /// Units asked for.
     pub units: u32,
@@ -98,7 +98,7 @@ pub struct StockChange {
     pub load: String,
     /// Units asked for.
     pub asked: u32,
-    /// Units really added or taken; none while the load is pending.
+    /// Units really added or removed; none while the load is pending.
     pub applied: Option<u32>,
 }
 
@@ -180,7 +180,7 @@ impl From<PendingLoad> for LoadView {
     fn from(load: PendingLoad) -> Self {
         let (kind, units) = match load.asked {
             NewLoad::Add(units) => ("add", units),
-            NewLoad::Take(units) => ("take", units),
+            NewLoad::Remove(units) => ("remove", units),
         };
         Self { id: load.id, kind, units }
     }
