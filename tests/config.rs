@@ -20,8 +20,8 @@ use proptest::prelude::*;
 use rushgate::admission::identity::{MintKey, VerifyKey};
 use rushgate::admission::limits;
 use rushgate::config::{
-    Config, ConfigErrors, ConfigFile, ConnectionsMax, MintSettingsError, Origin, Rate, Sources, Synchronous,
-    TokenAlgorithm,
+    Config, ConfigErrors, ConfigFile, ConnectionsMax, KeyFiles, MintSettingsError, Origin, Rate, Sources,
+    Synchronous, TokenAlgorithm,
 };
 use tempfile::TempDir;
 use toml::{Table, Value};
@@ -43,6 +43,7 @@ impl Case {
             file: ConfigFile::Required(path),
             env: env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             set: set.iter().map(|&flag| flag.to_owned()).collect(),
+            key_files: KeyFiles::Unopened,
         };
         Self { dir, sources }
     }
@@ -299,7 +300,10 @@ fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
         ("store.kind", &["sqlite"], &["", "SQLite", "mysql"]),
         ("store.data_dir", &["x"], &["", "a\0b"]),
         ("store.synchronous", &["full", "normal"], &["off", "FULL"]),
-        ("stock.patience", &["1ms", "60s"], &["0s", "61s", "1us"]),
+        ("gateway.drain_timeout", &["3s", "10m"], &["2999ms", "601s"]),
+        ("stock.patience", &["1ms", "3s"], &["0s", "3001ms", "11s", "1us"]),
+        ("stock.unconfirmed_after", &["2s", "5s"], &["1999ms", "5001ms", "11s"]),
+        ("stock.view_lag_max", &["200ms", "60s"], &["199ms", "61s"]),
         ("limits.keys_max", &["1", "100000000"], &["0"]),
         ("limits.per_ip.rate_per_s", &["0", "10000000"], &["10000001", "-1"]),
         ("limits.per_ip_overrides", &["[]"], &["{}", "[1]", "[{}]", "x", "[{cidr=\"::1\",rate_per_s=1}]"]),
@@ -345,6 +349,21 @@ fn what_hangs_together_is_checked_and_the_culprit_is_named() {
             &["limits.global.rate_per_s=5"][..],
             "--set limits.global.rate_per_s: limits.global.burst = 0: allowed: at least 1",
         ),
+        (
+            &["stock.patience=3500ms"],
+            "--set stock.patience: stock.patience = \"3500ms\": allowed: at most stock.unconfirmed_after, \"3s\"",
+        ),
+        (
+            &["gateway.drain_timeout=1s"],
+            "--set gateway.drain_timeout: stock.unconfirmed_after = \"3s\": allowed: at most \
+             gateway.drain_timeout, \"1s\"",
+        ),
+        (
+            &["gateway.drain_timeout=10s", "stock.unconfirmed_after=10s", "stock.patience=10s"],
+            "stock.unconfirmed_after = \"10s\": allowed: less than \"20s\" together with stock.patience, \"10s\"",
+        ),
+        // What takes its place was written by nobody, so it is not compared.
+        (&["gateway.drain_timeout=9", "stock.unconfirmed_after=8s"], "gateway.drain_timeout = \"9\""),
         (&["limits.per_user.burst=0"], "--set limits.per_user.burst: limits.per_user.burst = 0"),
         (
             &["auth.public_key_file=k"],
@@ -365,8 +384,47 @@ fn what_hangs_together_is_checked_and_the_culprit_is_named() {
         let messages = Case::new("", &[], flags).messages();
         assert!(messages.len() == 1 && messages[0].contains(says), "{flags:?}: {messages:?}");
     }
+    let longest = ["gateway.drain_timeout=10s", "stock.unconfirmed_after=10s", "stock.patience=9999ms"];
+    assert_eq!(load("", &[], &longest).stock.unconfirmed_after, Duration::from_secs(10));
     let off = load("", &[], &["limits.per_user.rate_per_s=0", "limits.per_user.burst=0"]);
     assert_eq!(off.limits.per_user, Rate { rate_per_s: 0, burst: 0 });
+}
+
+#[test]
+fn a_key_file_that_cannot_be_read_is_told_beside_the_rest() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(path("there"), "any content").unwrap();
+    let tried = |flags: &[&str]| {
+        let set = flags.iter().map(|&flag| flag.to_owned()).collect();
+        Config::load(&Sources { set, key_files: KeyFiles::Tried, ..Sources::default() })
+    };
+    let secret = |name| format!("auth.secret_file={}", path(name));
+    let public = |name| format!("auth.public_key_file={}", path(name));
+    assert!(tried(&[]).is_ok());
+    assert!(tried(&[&secret("there")]).is_ok());
+    assert!(tried(&["auth.algorithm=EdDSA", &public("there")]).is_ok());
+    for (flags, key, name, says) in [
+        (
+            &[secret("missing").as_str(), "stock.patience=1"][..],
+            "auth.secret_file",
+            "missing",
+            "No such file",
+        ),
+        (
+            &[&public("missing"), "auth.algorithm=EdDSA", "x=1"],
+            "auth.public_key_file",
+            "missing",
+            "No such file",
+        ),
+        (&[&secret(""), "x=1"], "auth.secret_file", "", "directory"),
+    ] {
+        let error = tried(flags).unwrap_err();
+        let said = format!("--set {key}: {key} = \"{}\": cannot be read: ", path(name));
+        let told = error.to_string();
+        assert_eq!(error.problems().len(), 2, "{told}");
+        assert!(told.lines().any(|line| line.starts_with(&said) && line.contains(says)), "{told}");
+    }
 }
 
 #[test]

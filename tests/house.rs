@@ -1,7 +1,15 @@
 //! The rules of the house, read off the sources: which way imports run, how long files are, what is not left
 //! behind. A rule that is broken names the file and the line.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    missing_docs,
+    reason = "tests"
+)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,20 +70,97 @@ fn part(file: &str) -> &str {
     file.split('/').next().unwrap().trim_end_matches(".rs")
 }
 
-/// Every `crate::part` that a line names, comments left out.
-fn imported(line: &str) -> Vec<String> {
-    let code = line.split("//").next().unwrap();
+/// The module that a file is, from the root.
+fn module(file: &str) -> Vec<&str> {
+    let path = file.strip_suffix(".rs").unwrap();
+    path.strip_suffix("/mod").unwrap_or(path).split('/').collect()
+}
+
+/// Comments left out, lines kept.
+fn code(text: &str) -> String {
+    text.lines().flat_map(|line| [line.split("//").next().unwrap(), "\n"]).collect()
+}
+
+fn take_name<'a>(rest: &mut &'a str) -> &'a str {
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    let (name, after) = rest.split_at(end);
+    *rest = after;
+    name
+}
+
+/// The paths of a use tree, its groups expanded; reads to the end of the tree.
+fn expand(rest: &mut &str, begun: &[String], paths: &mut Vec<Vec<String>>) {
+    let mut path = begun.to_vec();
+    loop {
+        *rest = rest.trim_start();
+        if let Some(group) = rest.strip_prefix('{') {
+            *rest = group;
+            loop {
+                *rest = rest.trim_start();
+                match rest.chars().next() {
+                    None => return,
+                    Some('}') => {
+                        *rest = &rest[1..];
+                        return;
+                    }
+                    Some(',') => *rest = &rest[1..],
+                    Some(_) => {
+                        let before = rest.len();
+                        expand(rest, &path, paths);
+                        if rest.len() == before {
+                            // Neither a name nor a group: `*`, or code that is no use tree.
+                            *rest = rest.get(1..).unwrap_or_default();
+                        }
+                    }
+                }
+            }
+        }
+        let name = take_name(rest);
+        if !name.is_empty() {
+            path.push(name.to_owned());
+        }
+        if let Some(alias) = rest.trim_start().strip_prefix("as ") {
+            *rest = alias.trim_start();
+            take_name(rest);
+        }
+        match rest.trim_start().strip_prefix("::") {
+            Some(after) => *rest = after,
+            None => break,
+        }
+    }
+    if path.len() > begun.len() {
+        paths.push(path);
+    }
+}
+
+/// Every part of the library that a file names, by `crate::` or by as many `super::` as lead to the root, with the
+/// line on which the path begins.
+fn imported(file: &str, text: &str) -> Vec<(usize, String)> {
+    let code = code(text);
+    // Tests inside a file are a module of their own, which is one deeper.
+    let tests_at = code.find("\nmod tests {").unwrap_or(code.len());
     let mut parts = Vec::new();
-    for after in code.split("crate::").skip(1) {
-        let grouped = after.strip_prefix('{').map(|group| group.split('}').next().unwrap().split(','));
-        let names: Vec<&str> = grouped.map_or_else(|| vec![after], Iterator::collect);
-        for name in names {
-            let name: String = name.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            if !name.is_empty() {
-                parts.push(name);
+    for (at, _) in code.match_indices("crate::").chain(code.match_indices("super::")) {
+        let before = code[..at].trim_end();
+        let inside_a_path = before.ends_with("::");
+        let end_of_a_name = code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        if inside_a_path || end_of_a_name {
+            continue;
+        }
+        let mut paths = Vec::new();
+        expand(&mut &code[at..], &[], &mut paths);
+        let depth = module(file).len() + usize::from(at > tests_at);
+        let line = code[..at].matches('\n').count() + 1;
+        for path in paths {
+            let ups = path.iter().take_while(|name| *name == "super").count();
+            let from_root = if path[0] == "crate" { path.get(1) } else { path.get(ups) };
+            if let Some(name) = from_root.filter(|_| path[0] == "crate" || ups == depth) {
+                parts.push((line, name.clone()));
             }
         }
     }
+    parts.sort();
+    parts.dedup();
     parts
 }
 
@@ -89,11 +174,9 @@ fn imports_run_one_way() {
             continue;
         }
         let allowed = may.get(here).unwrap_or_else(|| panic!("{file}: part {here:?} is not in the layout"));
-        for (number, line) in text.lines().enumerate() {
-            for other in imported(line) {
-                if other != here && !allowed.contains(&other.as_str()) {
-                    broken.push(format!("src/{file}:{}: {here} imports {other}", number + 1));
-                }
+        for (line, other) in imported(&file, &text) {
+            if other != here && !allowed.contains(&other.as_str()) {
+                broken.push(format!("src/{file}:{line}: {here} imports {other}"));
             }
         }
     }
@@ -113,10 +196,34 @@ fn the_layout_has_no_circle() {
 
 #[test]
 fn the_import_check_sees_what_it_must_see() {
-    assert_eq!(imported("use crate::stock::{Board, Left};"), ["stock"]);
-    assert_eq!(imported("use crate::{gateway, store::sql};"), ["gateway", "store"]);
-    assert_eq!(imported("    let x = crate::config::Config::default(); // crate::admin"), ["config"]);
-    assert!(imported("pub(crate) fn x() {}").is_empty());
+    let parts = |file: &str, text: &str| -> Vec<String> {
+        imported(file, text).into_iter().map(|(_, part)| part).collect()
+    };
+    let a = "stock/lane.rs";
+    assert_eq!(parts(a, "use crate::stock::{Board, Left};"), ["stock"]);
+    assert_eq!(parts(a, "use crate::{gateway, store::sql};"), ["gateway", "store"]);
+    assert_eq!(parts(a, "    let x = crate::config::Config::default(); // crate::admin"), ["config"]);
+    assert_eq!(parts(a, "fn f(x: &crate::cli::A, y: crate::admin::B) {}"), ["admin", "cli"]);
+    assert!(parts(a, "pub(crate) fn x() {}\nuse mycrate::gateway;\n").is_empty());
+
+    // Over several lines, with groups in groups.
+    let lines = "//! Head.\nuse crate::{\n    gateway::{\n        self, Door, // crate::admin\n    },\n    store,\n};\n";
+    let found = imported(a, lines);
+    assert_eq!(found.iter().map(|(_, part)| part.as_str()).collect::<Vec<_>>(), ["gateway", "store"]);
+    assert!(found.iter().all(|(line, _)| *line == 2), "{found:?}");
+    assert_eq!(parts(a, "use crate::{\n    store as kept, *,\n    cli as _,\n};"), ["cli", "store"]);
+    assert_eq!(parts(a, "use crate::\n    gateway::Door;\nuse std::fmt;"), ["gateway"]);
+    assert!(parts(a, "use std::{\n    fmt,\n    io,\n};\nstruct Gateway {\n    store: u8,\n}").is_empty());
+
+    // By way of the parents.
+    assert_eq!(parts(a, "use super::super::gateway;"), ["gateway"]);
+    assert_eq!(parts(a, "use super::{calls, super::{gateway, store::sql}};"), ["gateway", "store"]);
+    assert!(parts(a, "use super::calls;\nuse super::super::super::gateway;").is_empty());
+    assert_eq!(parts("stock/mod.rs", "use super::gateway;"), ["gateway"]);
+    assert_eq!(parts("stock.rs", "use super::gateway;"), ["gateway"]);
+    assert!(parts("store/sql/feed.rs", "use super::super::catalog;").is_empty());
+    let tests = "use super::calls;\n#[cfg(test)]\nmod tests {\n    use super::super::view;\n    use super::super::super::cli;\n}";
+    assert_eq!(parts(a, tests), ["cli"]);
 }
 
 #[test]

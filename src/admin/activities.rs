@@ -135,9 +135,9 @@ impl Activities {
         self.change_stock(id, sku, units, NewLoad::Add).await
     }
 
-    /// Takes units from an SKU, as far as they are free when the load is applied.
+    /// Removes units from an SKU, as far as they are free when the load is applied.
     pub async fn stock_remove(&self, id: u64, sku: u64, units: u64) -> Result<StockChange, ActivityError> {
-        self.change_stock(id, sku, units, NewLoad::Take).await
+        self.change_stock(id, sku, units, NewLoad::Remove).await
     }
 
     async fn change_stock(

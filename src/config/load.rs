@@ -1,13 +1,13 @@
 //! From what the sources hold to a [`Config`]: check each value, let later ones win, check what hangs together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::problem::{ConfigErrors, Origin, Problem};
 use super::schema::Fault;
-use super::sources::{Findings, Sources};
+use super::sources::{Findings, KeyFiles, Sources};
 use super::{Config, cross};
 
 /// A value longer than this is cut in a message.
@@ -17,19 +17,25 @@ pub(super) fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let Findings { found, mut problems } =
         Findings::collect(sources).map_err(|problem| ConfigErrors::new(vec![problem]))?;
     let mut tree = Table::try_from(Config::default()).map_err(unexpected)?;
-    let mut origins = BTreeMap::new();
+    let (mut origins, mut refused) = (BTreeMap::new(), BTreeSet::new());
     for item in found {
         let faults = item.key.rule.faults(item.key.path, &item.value);
         if faults.is_empty() {
             insert(&mut tree, item.key.path, item.value);
             origins.insert(item.key.path, item.origin);
         } else {
+            refused.insert(item.key.path);
             problems.extend(faults.into_iter().map(|fault| problem(item.origin.clone(), &fault)));
         }
     }
     // Without the values at fault, so that the rest is looked at too.
     let config = Config::deserialize(tree).map_err(unexpected)?;
-    for fault in cross::faults(&config) {
+    let mut faults = cross::faults(&config);
+    if sources.key_files == KeyFiles::Tried {
+        faults.extend(cross::unreadable_key_files(&config));
+    }
+    // A value that was refused is not compared: its default stands in for it, which nobody has written.
+    for fault in faults.into_iter().filter(|fault| !fault.keys.iter().any(|key| refused.contains(key))) {
         let origin = fault.keys.iter().find_map(|key| origins.get(key)).cloned().unwrap_or(Origin::Default);
         problems.push(problem(origin, &fault.fault));
     }

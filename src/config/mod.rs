@@ -3,7 +3,7 @@
 //! Read once, at start, before any thread runs; nothing is re-read later. [`Config::load`] never stops at the
 //! first mistake: all of them are told at once, each with where it stands, its value and what is allowed, so that
 //! a configuration is mended in one go. No secret is a value of the configuration: it names the files that hold
-//! them, which are opened elsewhere.
+//! them. Whether these can be read is tried here, what they hold is used elsewhere.
 //!
 //! Plain data for everybody above; of the rest only the settings types of `admission` are known here. The way of
 //! a value: `sources` finds it, `schema` says whether it is allowed, `load` puts it into the tree that serde turns
@@ -26,7 +26,7 @@ pub use self::sections::{
     TokenAlgorithm,
 };
 pub use self::settings::MintSettingsError;
-pub use self::sources::{ConfigFile, DEFAULT_FILE, ENV_PREFIX, Sources};
+pub use self::sources::{ConfigFile, DEFAULT_FILE, ENV_PREFIX, KeyFiles, Sources};
 pub use self::text::{TextError, format_bytes, format_duration, parse_bytes, parse_duration};
 
 /// Everything that can be configured. rushgate.example.toml explains each key.

@@ -86,10 +86,12 @@ pub(super) const KEYS: &[Key] = &[
     key("store.synchronous", Rule::OneOf(&["full", "normal"])),
     key("stock.queue_items_max", Rule::Whole(1, 1_000_000)),
     key("stock.batch_items_max", Rule::Whole(1, 4_096)),
-    key("stock.patience", ms(1, MINUTE_MS)),
-    key("stock.unconfirmed_after", ms(10, MINUTE_MS)),
+    // Clients wait for an answer for their patience and 10 s more; `cross` compares these two with others.
+    key("stock.patience", ms(1, 10_000)),
+    key("stock.unconfirmed_after", ms(10, 10_000)),
     key("stock.call_timeout", ms(10, MINUTE_MS)),
-    key("stock.view_lag_max", ms(10, MINUTE_MS)),
+    // The feeds are read every 100 ms though nothing comes in; a view is that old without anything being wrong.
+    key("stock.view_lag_max", ms(200, MINUTE_MS)),
     key("limits.keys_max", Rule::Whole(1, 100_000_000)),
     key("limits.global.rate_per_s", RATE_PER_S),
     key("limits.global.burst", BURST),

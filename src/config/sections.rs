@@ -192,7 +192,7 @@ pub struct Stock {
     /// A call to the store that was not answered for this long is repeated under its number.
     #[serde(with = "text::duration")]
     pub call_timeout: Duration,
-    /// How old the view of a shard may be before answers that need it become UNCONFIRMED.
+    /// How old the view of a shard may be for what is said from it: beyond that neither `SOLD_OUT` nor `NO_ORDER`.
     #[serde(with = "text::duration")]
     pub view_lag_max: Duration,
 }

@@ -31,6 +31,16 @@ pub enum ConfigFile {
     Required(PathBuf),
 }
 
+/// What is done with the key files that the configuration names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyFiles {
+    /// Nothing.
+    #[default]
+    Unopened,
+    /// Each is opened; one that cannot be read is a problem like any other.
+    Tried,
+}
+
 /// Everything that a configuration is made from. Nothing else is looked at, so a test that gives no environment
 /// depends on none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,17 +51,19 @@ pub struct Sources {
     pub env: Vec<(OsString, OsString)>,
     /// Flags `section.key=value`, in order.
     pub set: Vec<String>,
+    /// Whether the key files are looked at too.
+    pub key_files: KeyFiles,
 }
 
 impl Sources {
     /// What a command looks at: the file given by `--config` or else [`DEFAULT_FILE`], the process's
-    /// environment, and the `--set` flags.
+    /// environment, the `--set` flags, and the key files that these name.
     pub fn of_process(config: Option<PathBuf>, set: Vec<String>) -> Self {
         let file = match config {
             Some(path) => ConfigFile::Required(path),
             None => ConfigFile::IfPresent(PathBuf::from(DEFAULT_FILE)),
         };
-        Self { file, env: std::env::vars_os().collect(), set }
+        Self { file, env: std::env::vars_os().collect(), set, key_files: KeyFiles::Tried }
     }
 }
 

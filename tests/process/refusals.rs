@@ -125,6 +125,8 @@ fn a_secret_that_cannot_be_used() {
         let args = ["serve", "--set", &set, "--set", "gateway.listen=127.0.0.1:0", "--set", "admin.listen="];
         says(&house.refused(&args), &[gist]);
     }
+    let checked = house.refused(&["serve", "--check-config", "--set", "auth.secret_file=missing"]);
+    says(&checked, &["auth.secret_file", "missing", "cannot be read"]);
 }
 
 #[test]

@@ -54,6 +54,40 @@ async fn without_a_gateway_commands_do_everything_themselves() {
 }
 
 #[tokio::test]
+async fn what_is_shown_has_these_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&options(folder.path())).await.unwrap();
+    let operator = Activities::new(folder.path());
+    beside(&store, operator.create(&new_activity(ACTIVITY, &[(SkuId(1), 20)]))).await.unwrap();
+    // Nobody drives loads any more, so that these stay pending.
+    let (added, removed) = tokio::join!(operator.stock_add(7, 1, 5), operator.stock_remove(7, 1, 3));
+    let (added, removed) = (added.unwrap(), removed.unwrap());
+    assert!(added.load.contains("/add/") && removed.load.contains("/remove/"), "{added} {removed}");
+    let listed = serde_json::to_value(operator.list().await.unwrap()).unwrap();
+    let shown = serde_json::to_value(operator.show(7).await.unwrap()).unwrap();
+    let activity = |sku: serde_json::Value| {
+        serde_json::json!({
+            "id": 7, "name": "activity 7", "entry_open": true, "opens_at_ms": 0,
+            "closes_at_ms": 4_000_000_000_000_u64, "per_user_limit": 1, "skus": [sku],
+        })
+    };
+    let sku = serde_json::json!({ "id": 1, "name": "SKU 1", "price_minor": 100, "stock_total": 20 });
+    assert_eq!(listed, serde_json::json!([activity(sku)]));
+    let mut pending = [
+        serde_json::json!({ "id": added.load, "kind": "add", "units": 5 }),
+        serde_json::json!({ "id": removed.load, "kind": "remove", "units": 3 }),
+    ];
+    if shown["skus"][0]["pending_loads"][0] != pending[0] {
+        pending.reverse();
+    }
+    let sku = serde_json::json!({
+        "id": 1, "name": "SKU 1", "price_minor": 100, "total": 20, "free": 20, "in_transit": 0, "sold": 0,
+        "orders": {}, "pending_loads": pending,
+    });
+    assert_eq!(shown, activity(sku));
+}
+
+#[tokio::test]
 async fn beside_a_gateway_commands_are_noticed_and_loads_applied_by_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = std::sync::Arc::new(SqliteStore::open(&options(folder.path())).await.unwrap());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rushgate::protocol::{OrderNumber, SkuId};
 use rushgate::stock::calls::{CallBody, ItemAnswer, Reply, SHARDS, ShardId};
 use rushgate::store::sql::{OpenError, OpenOptions, SqliteStore};
-use rushgate::store::{ReservationStore, StoreError};
+use rushgate::store::{FeedRead, ReservationStore, StoreError};
 use sqlx::Connection;
 
 use crate::installation::{ACTIVITY, Installation, Process, shard, sku, user_of, users_of};
@@ -147,6 +147,85 @@ async fn a_transaction_that_fails_changes_nothing_and_can_be_repeated() {
     assert_eq!((done.answers, done.seq), (vec![ItemAnswer::Reserved; 5], before.seq + 1));
     assert_eq!(store.read_feeds(&position, Duration::ZERO).await.unwrap().len(), 1);
     installation.figures(sku(1)).await.assert_conserved();
+}
+
+/// The lines of a log, kept.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn many_failures_are_a_few_lines_of_the_log() {
+    let log = Log::default();
+    let kept = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || kept.clone()).finish();
+    // For this thread, on which the writer task runs too.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let (installation, mut process) = with_stock(160).await;
+    let mut connection = connect(&installation.folder()).await;
+    sqlx::query("CREATE TRIGGER full BEFORE INSERT ON calls BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let item = process.item(user_of(shard(3), 0), sku(1), 1);
+    let call = process.reserve(shard(3), vec![item]);
+    for _ in 0..20 {
+        process.store.call(&call).await.unwrap_err();
+    }
+    sqlx::query("DROP TRIGGER full").execute(&mut connection).await.unwrap();
+    for _ in 0..2 {
+        process.done(&call).await;
+    }
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
+    assert_eq!(count("disk full"), 1, "{text}");
+    assert_eq!(count("the store recovered after 20 failures"), 1, "{text}");
+}
+
+/// What the disk holds after a commit that reached it and was reported as failed.
+async fn raise_seq(installation: &SqliteInstallation, home: ShardId) {
+    let mut connection = connect(&installation.folder()).await;
+    sqlx::query("UPDATE shards SET seq = seq + 1 WHERE shard = ?")
+        .bind(home.number())
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_that_only_seemed_to_fail_is_a_gap_in_the_feed() {
+    let (installation, mut process) = with_stock(160).await;
+    let (store, home) = (installation.store(), shard(3));
+    let item = process.item(user_of(home, 0), sku(1), 1);
+    let call = process.reserve(home, vec![item]);
+    let seq = process.done(&call).await.seq;
+    let after = |seq| {
+        let mut position = [(process.generation, u64::MAX - 1); SHARDS];
+        position[home.index()].1 = seq;
+        position
+    };
+
+    // Its caller repeats the call, whose reply is stored.
+    raise_seq(&installation, home).await;
+    process.done(&call).await;
+    assert_eq!(store.read_feeds(&after(seq), Duration::ZERO).await.unwrap(), [(home, FeedRead::Gap)]);
+    assert_eq!(store.snapshot(home).await.unwrap().seq, seq + 1);
+    assert_eq!(store.read_feeds(&after(seq + 1), Duration::ZERO).await.unwrap(), []);
+
+    // A load that was applied is not pending when the loads are driven again.
+    raise_seq(&installation, home).await;
+    assert_eq!(store.drive_loads().await.unwrap(), 0);
+    assert_eq!(store.read_feeds(&after(seq + 1), Duration::ZERO).await.unwrap(), [(home, FeedRead::Gap)]);
 }
 
 #[tokio::test]

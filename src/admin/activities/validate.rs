@@ -1,6 +1,7 @@
 //! What an operator may ask for: every limit in one place, every problem told. Pure.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::protocol::{ActivityId, SkuId};
 use crate::store::catalog::{Activity, SKUS_PER_ACTIVITY_MAX, STOCK_MAX, Sku};
@@ -83,13 +84,15 @@ impl NewActivity {
     fn check_times(&self, problems: &mut Vec<String>) {
         if self.opens_at_ms >= self.closes_at_ms {
             problems.push(format!(
-                "the window opens at {} ms and closes at {} ms; it has to close after it opens",
-                self.opens_at_ms, self.closes_at_ms
+                "the window opens at {} and closes at {}; it has to close after it opens",
+                time_text(self.opens_at_ms),
+                time_text(self.closes_at_ms)
             ));
         }
         for (what, time) in [("opens", self.opens_at_ms), ("closes", self.closes_at_ms)] {
             if time > TIME_MAX_MS {
-                problems.push(format!("the window {what} at {time} ms, which is after the year 9999"));
+                problems
+                    .push(format!("the window {what} at {}, which is after the year 9999", time_text(time)));
             }
         }
         if !PAY_WITHIN_MS.contains(&self.pay_within_ms) {
@@ -167,7 +170,16 @@ impl NewSku {
     }
 }
 
-/// A number of units to load or take.
+/// A time for people and for whoever gave it in milliseconds; what RFC 3339 cannot write is only in these.
+fn time_text(unix_ms: u64) -> String {
+    let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms)).filter(|_| unix_ms <= TIME_MAX_MS);
+    match time {
+        Some(time) => format!("{} ({unix_ms} ms)", humantime::format_rfc3339_millis(time)),
+        None => format!("{unix_ms} ms"),
+    }
+}
+
+/// A number of units to add or remove.
 pub(super) fn units(units: u64) -> Result<u32, String> {
     u32::try_from(units)
         .ok()
@@ -230,7 +242,7 @@ mod tests {
         for part in [
             "activity id 4294967296",
             "activity's name has 101",
-            "closes at 1000",
+            "opens at 1970-01-01T00:00:01.000Z (1000 ms) and closes at 1970-01-01T00:00:01.000Z (1000 ms)",
             "payment time of 0",
             "name of SKU 9 has 0",
             "SKU 9 costs",
@@ -241,6 +253,23 @@ mod tests {
             "SKU 9 is given more than once",
         ] {
             assert!(problems.iter().any(|problem| problem.contains(part)), "{part} not in {problems:#?}");
+        }
+    }
+
+    #[test]
+    fn a_time_after_the_year_9999_is_told_in_milliseconds() {
+        let mut activity = good();
+        activity.closes_at_ms = TIME_MAX_MS;
+        assert!(activity.validate().is_ok());
+        for time in [TIME_MAX_MS + 1, u64::MAX] {
+            (activity.opens_at_ms, activity.closes_at_ms) = (time, TIME_MAX_MS);
+            let problems = activity.validate().unwrap_err();
+            assert_eq!(problems.len(), 2, "{problems:?}");
+            assert!(
+                problems[0].contains(&format!("opens at {time} ms and closes at 9999-12-31T23:59:59.999Z")),
+                "{problems:?}"
+            );
+            assert!(problems[1].contains(&format!("opens at {time} ms, which")), "{problems:?}");
         }
     }
 

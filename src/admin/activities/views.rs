@@ -9,9 +9,9 @@ use crate::protocol::{OrderState, SkuId, SkuKey};
 use crate::store::catalog::{Activity, Sku};
 use crate::store::sql::{NewLoad, PendingLoad, SkuFigures};
 
-/// An activity as the catalogue has it.
+/// An activity as the catalogue has it, its articles with or without their figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ActivityView {
+pub struct ActivityView<S = SkuView> {
     /// Its number.
     pub id: u32,
     /// Its name.
@@ -25,7 +25,7 @@ pub struct ActivityView {
     /// Greatest quantity of one order.
     pub per_user_limit: u16,
     /// By ascending id.
-    pub skus: Vec<SkuView>,
+    pub skus: Vec<S>,
 }
 
 /// An article as the catalogue has it.
@@ -51,23 +51,7 @@ pub struct Created {
 }
 
 /// An activity with what its rows add up to, at one instant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ActivityDetail {
-    /// Its number.
-    pub id: u32,
-    /// Its name.
-    pub name: String,
-    /// Whether its entry is open.
-    pub entry_open: bool,
-    /// Unix milliseconds.
-    pub opens_at_ms: u64,
-    /// Unix milliseconds.
-    pub closes_at_ms: u64,
-    /// Greatest quantity of one order.
-    pub per_user_limit: u16,
-    /// By ascending id.
-    pub skus: Vec<SkuDetail>,
-}
+pub type ActivityDetail = ActivityView<SkuDetail>;
 
 /// An article with its figures: `total = free + in_transit + sold`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -97,7 +81,7 @@ pub struct SkuDetail {
 pub struct LoadView {
     /// Its id.
     pub id: String,
-    /// `add` or `take`.
+    /// `add` or `remove`.
     pub kind: &'static str,
     /// Units asked for.
     pub units: u32,
@@ -114,7 +98,7 @@ pub struct StockChange {
     pub load: String,
     /// Units asked for.
     pub asked: u32,
-    /// Units really added or taken; none while the load is pending.
+    /// Units really added or removed; none while the load is pending.
     pub applied: Option<u32>,
 }
 
@@ -137,8 +121,8 @@ impl fmt::Display for StockChange {
     }
 }
 
-impl From<&Activity> for ActivityView {
-    fn from(activity: &Activity) -> Self {
+impl<S> ActivityView<S> {
+    fn with(activity: &Activity, skus: Vec<S>) -> Self {
         Self {
             id: activity.id.0,
             name: activity.name.clone(),
@@ -146,8 +130,14 @@ impl From<&Activity> for ActivityView {
             opens_at_ms: activity.opens_at_ms,
             closes_at_ms: activity.closes_at_ms,
             per_user_limit: activity.per_user_limit,
-            skus: activity.skus.iter().map(SkuView::from).collect(),
+            skus,
         }
+    }
+}
+
+impl From<&Activity> for ActivityView {
+    fn from(activity: &Activity) -> Self {
+        Self::with(activity, activity.skus.iter().map(SkuView::from).collect())
     }
 }
 
@@ -165,15 +155,7 @@ impl From<&Sku> for SkuView {
 impl ActivityDetail {
     pub(super) fn new(activity: &Activity, mut figures: BTreeMap<SkuId, SkuFigures>) -> Self {
         let detail = |sku: &Sku| SkuDetail::new(sku, figures.remove(&sku.id).unwrap_or_default());
-        Self {
-            id: activity.id.0,
-            name: activity.name.clone(),
-            entry_open: activity.entry_open,
-            opens_at_ms: activity.opens_at_ms,
-            closes_at_ms: activity.closes_at_ms,
-            per_user_limit: activity.per_user_limit,
-            skus: activity.skus.iter().map(detail).collect(),
-        }
+        Self::with(activity, activity.skus.iter().map(detail).collect())
     }
 }
 
@@ -198,7 +180,7 @@ impl From<PendingLoad> for LoadView {
     fn from(load: PendingLoad) -> Self {
         let (kind, units) = match load.asked {
             NewLoad::Add(units) => ("add", units),
-            NewLoad::Take(units) => ("take", units),
+            NewLoad::Remove(units) => ("remove", units),
         };
         Self { id: load.id, kind, units }
     }

@@ -3,6 +3,7 @@
 //! The writer task publishes after each commit; readers copy out and wait for more. A reader that fell behind
 //! the ring, or holds a position of another generation, is told to take a snapshot. Nothing here blocks for
 //! longer than a copy, and nothing is lost when a reader is slow: the ring forgets, the reader starts anew.
+//! What SQL holds is the truth: each transaction compares the rings with it before it changes anything.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,13 +35,18 @@ impl Ring {
         self.first_seq.saturating_add(self.events.len() as u64)
     }
 
-    fn push(&mut self, event: Event, events_max: usize) {
-        if event.seq != self.next_seq() {
-            // An event is missing (a commit that was reported as failed had reached the disk): those who wait
-            // for it take a snapshot.
+    /// Makes `seq` the next to come; whether events were missing. Those who wait for them take a snapshot.
+    fn expect(&mut self, seq: u64) -> bool {
+        let missing = seq != self.next_seq();
+        if missing {
             self.events.clear();
-            self.first_seq = event.seq;
+            self.first_seq = seq;
         }
+        missing
+    }
+
+    fn push(&mut self, event: Event, events_max: usize) {
+        self.expect(event.seq);
         self.events.push_back(event);
         while self.events.len() > events_max {
             self.events.pop_front();
@@ -79,6 +85,23 @@ impl Feeds {
                 lock(ring).push(event, self.events_max);
             }
         }
+        self.wake();
+    }
+
+    /// Brings the rings in line with the seqs that SQL holds. They differ when a commit reached the disk but was
+    /// reported as failed: its events were never published, and without this a reader would be told for ever
+    /// that it is current.
+    pub(super) fn align(&self, seqs: &[u64; SHARDS]) {
+        let mut missing = false;
+        for (ring, seq) in self.rings.iter().zip(seqs) {
+            missing |= lock(ring).expect(seq.saturating_add(1));
+        }
+        if missing {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
         self.published.send_modify(|count| *count = count.wrapping_add(1));
     }
 
@@ -122,4 +145,70 @@ impl Feeds {
 /// A ring is whole between any two statements that can panic, so poison means nothing.
 fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
     ring.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+    use crate::stock::calls::Change;
+
+    const WAIT: Duration = Duration::from_secs(60);
+
+    fn event(seq: u64) -> Event {
+        Event { generation: Gen(1), seq, change: Change::Moved, counters: Vec::new() }
+    }
+
+    fn shard(number: u8) -> ShardId {
+        ShardId::new(number).unwrap()
+    }
+
+    fn feeds(upto: u64) -> Feeds {
+        let feeds = Feeds::new(Gen(1), 8);
+        feeds.publish((1..=upto).map(|seq| (shard(3), event(seq))).collect());
+        feeds
+    }
+
+    /// Shard 3 at `seq`, the others at the start.
+    fn at(seq: u64) -> [u64; SHARDS] {
+        let mut seqs = [0; SHARDS];
+        seqs[3] = seq;
+        seqs
+    }
+
+    fn after(seq: u64) -> FeedPositions {
+        at(seq).map(|seq| (Gen(1), seq))
+    }
+
+    #[test]
+    fn an_event_that_was_never_published_is_a_gap_and_the_next_one_follows() {
+        let feeds = feeds(2);
+        feeds.align(&at(3));
+        assert_eq!(feeds.news(&after(2)), [(shard(3), FeedRead::Gap)]);
+        assert_eq!(feeds.news(&after(3)), []);
+        feeds.publish(vec![(shard(3), event(4))]);
+        assert_eq!(feeds.news(&after(3)), [(shard(3), FeedRead::Events(vec![event(4)]))]);
+        assert_eq!(feeds.news(&after(2)), [(shard(3), FeedRead::Gap)]);
+    }
+
+    #[test]
+    fn rings_that_are_in_line_keep_their_events() {
+        let feeds = feeds(2);
+        feeds.align(&at(2));
+        assert_eq!(feeds.news(&after(1)), [(shard(3), FeedRead::Events(vec![event(2)]))]);
+        assert_eq!(*feeds.published.borrow(), 1, "nobody is woken");
+    }
+
+    #[tokio::test]
+    async fn a_waiting_reader_is_woken_by_the_gap() {
+        let feeds = feeds(2);
+        let positions = after(2);
+        let aligning = async {
+            tokio::task::yield_now().await;
+            feeds.align(&at(3));
+        };
+        let (read, ()) = tokio::join!(feeds.read(&positions, WAIT), aligning);
+        assert_eq!(read, [(shard(3), FeedRead::Gap)]);
+    }
 }

@@ -20,7 +20,7 @@ const LOADS_MAX: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Add = 1,
-    Take = 2,
+    Remove = 2,
 }
 
 struct Load {
@@ -33,14 +33,17 @@ struct Load {
 /// What one transaction applied.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
-    pub(super) applied: u64,
+    pub(super) loads: u64,
+    /// Each shard's seq before it.
+    pub(super) seq_before: [u64; SHARDS],
     pub(super) events: Vec<(ShardId, Event)>,
 }
 
 /// Applies the oldest pending loads in one transaction; 0 when none is pending.
 pub(super) async fn apply_some(connection: &mut SqliteConnection, now_ms: u64) -> Result<Applied, Failure> {
     if pending(connection).await?.is_empty() {
-        return Ok(Applied::default());
+        let seq_before = rows::load(connection, &Wanted::default(), now_ms).await?.seq;
+        return Ok(Applied { seq_before, ..Applied::default() });
     }
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     let loads = pending(&mut transaction).await?;
@@ -48,6 +51,7 @@ pub(super) async fn apply_some(connection: &mut SqliteConnection, now_ms: u64) -
         loads.iter().flat_map(|load| ShardId::all().map(move |shard| (shard, load.sku))).collect();
     let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
     let mut batch = rows::load(&mut transaction, &wanted, now_ms).await?;
+    let seq_before = batch.seq;
     let mut touched: [BTreeSet<SkuKey>; SHARDS] = Default::default();
     for load in &loads {
         let amounts = apply(&mut batch, load, &mut touched)?;
@@ -68,7 +72,7 @@ pub(super) async fn apply_some(connection: &mut SqliteConnection, now_ms: u64) -
         .execute(&mut *transaction)
         .await?;
     transaction.commit().await?;
-    Ok(Applied { applied: loads.len() as u64, events: batch.events })
+    Ok(Applied { loads: loads.len() as u64, seq_before, events: batch.events })
 }
 
 async fn pending(connection: &mut SqliteConnection) -> Result<Vec<Load>, Failure> {
@@ -81,7 +85,7 @@ async fn pending(connection: &mut SqliteConnection) -> Result<Vec<Load>, Failure
     let load = |(ordinal, activity, sku, kind, amount)| Load {
         ordinal,
         sku: rows::sku_key(activity, sku),
-        kind: if kind == Kind::Add as u8 { Kind::Add } else { Kind::Take },
+        kind: if kind == Kind::Add as u8 { Kind::Add } else { Kind::Remove },
         amount,
     };
     Ok(rows.into_iter().map(load).collect())
@@ -99,13 +103,13 @@ fn apply(
     let free = before.map(|row: Option<StockRow>| row.map_or(0, |row| row.free));
     let amounts = match load.kind {
         Kind::Add => split(load.amount, first_shard(load.sku)),
-        Kind::Take => take(load.amount, &free),
+        Kind::Remove => remove(load.amount, &free),
     };
     let shards = ShardId::all().zip(&amounts).zip(before.iter().zip(free)).zip(touched);
     for (((shard, units), (row, free)), touched) in shards {
         let after = match load.kind {
             Kind::Add => free.checked_add(*units),
-            Kind::Take => free.checked_sub(*units),
+            Kind::Remove => free.checked_sub(*units),
         };
         let after = after.ok_or_else(|| {
             Failure::Corrupt(format!("load {} would bring {} out of range", load.ordinal, load.sku))
@@ -154,8 +158,8 @@ fn split(amount: u32, first: usize) -> [u32; SHARDS] {
     amounts
 }
 
-/// Takes up to `amount` of what is free, as evenly as the shards allow.
-fn take(amount: u32, free: &[u32; SHARDS]) -> [u32; SHARDS] {
+/// Removes up to `amount` of what is free, as evenly as the shards allow.
+fn remove(amount: u32, free: &[u32; SHARDS]) -> [u32; SHARDS] {
     let mut order: [usize; SHARDS] = std::array::from_fn(|index| index);
     order.sort_unstable_by_key(|index| free.get(*index).copied());
     let mut taken = [0; SHARDS];
@@ -200,7 +204,7 @@ mod tests {
             amount in 1..=200_u32,
             free in proptest::array::uniform16(0..20_u32),
         ) {
-            let taken = take(amount, &free);
+            let taken = remove(amount, &free);
             prop_assert_eq!(taken.iter().sum::<u32>(), amount.min(free.iter().sum()));
             for (taken_here, free_here) in taken.iter().zip(&free) {
                 prop_assert!(taken_here <= free_here);

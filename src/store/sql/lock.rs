@@ -1,7 +1,8 @@
 //! The lock file of a data folder: one process at a time serves it (or applies loads while nobody serves).
 //!
 //! The lock is the operating system's and ends with its process, whatever kills it. The file's text only says
-//! who holds it, for people and for deciding whether waiting makes sense.
+//! who holds it, for people and for deciding whether waiting makes sense. A killed server's text stays behind until
+//! the next holder has written its own, so a text that names a process that is gone decides nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -18,6 +19,9 @@ const FILE_NAME: &str = "rushgate.lock";
 /// milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a holder may need from taking the lock to having written its text.
+const WRITING: Duration = Duration::from_millis(500);
 
 /// What the holder does with the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +72,13 @@ impl FolderLock {
                 return Ok(lock);
             }
             let holder = holder(folder);
-            if holder.starts_with(Role::Server.name()) || waited >= PATIENCE {
+            let serves = holder.starts_with(Role::Server.name());
+            let patience = match (serves, is_left_behind(&holder)) {
+                (false, _) => PATIENCE,
+                (true, true) => WRITING,
+                (true, false) => Duration::ZERO,
+            };
+            if waited >= patience {
                 return Err(OpenError::Locked { path: PathBuf::from(folder), holder });
             }
             tokio::time::sleep(PAUSE).await;
@@ -98,4 +108,76 @@ fn holder(folder: &Path) -> String {
     }
     let text = text.trim();
     if text.is_empty() { "unknown process".to_owned() } else { text.to_owned() }
+}
+
+/// Whether the text is certainly not the present holder's: its process is gone, or is this one (in containers
+/// numbers come again). Where there is no /proc, nothing is certain.
+fn is_left_behind(holder: &str) -> bool {
+    let process = holder.rsplit(' ').next().and_then(|number| number.parse::<u32>().ok());
+    process.is_some_and(|process| {
+        let processes = Path::new("/proc");
+        process == std::process::id()
+            || (processes.join("self").exists() && !processes.join(process.to_string()).exists())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// Above the greatest number that Linux gives.
+    const GONE: u32 = 4_194_305;
+
+    /// An operator's command that has just taken the lock after a server was killed.
+    fn taken_with_text(text: &str) -> (tempfile::TempDir, FolderLock) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut lock = FolderLock::try_acquire(folder.path(), Role::Operator).unwrap().unwrap();
+        lock.file.set_len(0).unwrap();
+        lock.file.rewind().unwrap();
+        writeln!(lock.file, "{text}").unwrap();
+        (folder, lock)
+    }
+
+    #[tokio::test]
+    async fn the_text_of_a_killed_server_makes_nobody_give_up() {
+        let (folder, lock) = taken_with_text(&format!("server, process {GONE}"));
+        let ending = async {
+            tokio::task::yield_now().await;
+            drop(lock);
+        };
+        let (acquired, ()) = tokio::join!(FolderLock::acquire_to_serve(folder.path()), ending);
+        acquired.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_server_that_lives_is_not_waited_for() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let (folder, lock) = taken_with_text(&format!("server, process {}", child.id()));
+        let ending = async {
+            tokio::task::yield_now().await;
+            drop(lock);
+        };
+        let (refused, ()) = tokio::join!(FolderLock::acquire_to_serve(folder.path()), ending);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(matches!(refused, Err(OpenError::Locked { .. })), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_is_held_with_an_old_text_is_told_in_the_end() {
+        let (folder, _lock) = taken_with_text(&format!("server, process {GONE}"));
+        let refused = FolderLock::acquire_to_serve(folder.path()).await;
+        assert!(matches!(refused, Err(OpenError::Locked { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn only_a_process_that_is_gone_or_this_one_leaves_a_text_behind() {
+        assert!(is_left_behind(&format!("server, process {GONE}")));
+        assert!(is_left_behind(&format!("server, process {}", std::process::id())));
+        for text in ["server, process ", "unknown process", "", "server, process 1x"] {
+            assert!(!is_left_behind(text), "{text}");
+        }
+    }
 }

@@ -12,6 +12,7 @@
 
 mod batch;
 mod error;
+mod failures;
 mod feed;
 mod loads;
 mod lock;

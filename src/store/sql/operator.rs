@@ -70,8 +70,8 @@ impl From<sqlx::Error> for Refused {
 pub enum NewLoad {
     /// Units added.
     Add(u32),
-    /// Units taken, as far as they are free.
-    Take(u32),
+    /// Units removed, as far as they are free.
+    Remove(u32),
 }
 
 /// A load that is not applied yet.
@@ -200,7 +200,7 @@ impl OperatorConnection {
     }
 
     /// Waits up to `patience` for a load to be applied, by the serving process or, where there is none, here.
-    /// The units really added or taken; `None` while it is pending.
+    /// The units really added or removed; `None` while it is pending.
     pub async fn settle(&mut self, load: &str, patience: Duration) -> Result<Option<u32>, Refused> {
         let deadline = Instant::now().checked_add(patience);
         loop {
@@ -225,7 +225,7 @@ impl OperatorConnection {
             return Ok(false);
         };
         // Nobody listens to these events: whoever serves next begins a new generation.
-        while loads::apply_some(&mut self.connection, now_ms()).await?.applied > 0 {}
+        while loads::apply_some(&mut self.connection, now_ms()).await?.loads > 0 {}
         Ok(true)
     }
 
@@ -268,7 +268,7 @@ async fn exists(connection: &mut SqliteConnection, id: ActivityId) -> Result<boo
     Ok(found.is_some())
 }
 
-/// Units loaded or about to be; pending removals may yet take nothing and do not count.
+/// Units loaded or about to be; pending removals may yet remove nothing and do not count.
 async fn committed_total(connection: &mut SqliteConnection, sku: SkuKey) -> Result<u64, Refused> {
     let total: i64 = sqlx::query_scalar(
         "SELECT COALESCE(SUM(CASE WHEN kind = 2 THEN -applied WHEN state = 1 THEN amount ELSE applied END), 0) \
@@ -288,7 +288,7 @@ async fn insert_load(
 ) -> Result<String, Refused> {
     let (kind, verb, amount) = match load {
         NewLoad::Add(amount) => (Kind::Add, "add", amount),
-        NewLoad::Take(amount) => (Kind::Take, "take", amount),
+        NewLoad::Remove(amount) => (Kind::Remove, "remove", amount),
     };
     // The transaction is the only writer, so the next ordinal is known and makes the id readable and unique.
     let last: Option<i64> = sqlx::query_scalar("SELECT seq FROM sqlite_sequence WHERE name = 'loads'")
@@ -373,7 +373,7 @@ async fn read_pending(
     .fetch_all(connection)
     .await?;
     for (sku, id, kind, amount) in pending {
-        let asked = if kind == Kind::Add as u8 { NewLoad::Add(amount) } else { NewLoad::Take(amount) };
+        let asked = if kind == Kind::Add as u8 { NewLoad::Add(amount) } else { NewLoad::Remove(amount) };
         figures.entry(SkuId(sku)).or_default().pending_loads.push(PendingLoad { id, asked });
     }
     Ok(())

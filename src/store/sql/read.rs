@@ -125,7 +125,7 @@ pub(super) async fn read_activities(connection: &mut SqliteConnection) -> Result
 }
 
 async fn read_skus(connection: &mut SqliteConnection) -> Result<HashMap<u32, Vec<Sku>>, Failure> {
-    // kind 1 adds, 2 takes; what is pending has applied 0.
+    // kind 1 adds, 2 removes; what is pending has applied 0.
     let found: Vec<(u32, u16, String, i64, u32)> = sqlx::query_as(
         "SELECT k.activity, k.sku, k.name, k.price_minor, \
            (SELECT COALESCE(SUM(CASE l.kind WHEN 1 THEN l.applied ELSE -l.applied END), 0) \

@@ -4,10 +4,9 @@ use sqlx::{Connection, SqliteConnection};
 
 use super::error::Failure;
 use super::rows;
+use crate::stock::PROCESS_MAX;
 use crate::stock::calls::{Gen, ProcessNumber};
 use crate::store::Registration;
-
-const PROCESS_NUMBER_MAX: u32 = (1 << 27) - 1;
 
 /// One transaction: a new number and the generation it belongs to.
 pub(super) async fn register(
@@ -21,10 +20,9 @@ pub(super) async fn register(
         .await?;
     let generation: i64 =
         sqlx::query_scalar("SELECT gen FROM installation").fetch_one(&mut *transaction).await?;
-    let number =
-        u32::try_from(number).ok().filter(|number| *number <= PROCESS_NUMBER_MAX).ok_or_else(|| {
-            Failure::Corrupt(format!("all {PROCESS_NUMBER_MAX} process numbers are used up: {number}"))
-        })?;
+    let number = u32::try_from(number).ok().filter(|number| *number <= PROCESS_MAX).ok_or_else(|| {
+        Failure::Corrupt(format!("all {PROCESS_MAX} process numbers are used up: {number}"))
+    })?;
     transaction.commit().await?;
     Ok(Registration { process: ProcessNumber(number), generation: Gen(rows::unsigned(generation)?) })
 }

@@ -7,13 +7,14 @@
 //! is published, and the connection is replaced; the truth is in SQL alone, so there is nothing to undo.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::Failure;
+use super::failures::{Failures, Say};
 use super::feed::Feeds;
 use super::lock::FolderLock;
 use super::rows::{self, Wanted};
@@ -50,6 +51,7 @@ pub(super) struct Writer {
     connection: Option<SqliteConnection>,
     jobs: mpsc::Receiver<Job>,
     feeds: Arc<Feeds>,
+    failures: Failures,
     /// Held until the connection is closed.
     lock: FolderLock,
 }
@@ -62,7 +64,7 @@ impl Writer {
         feeds: Arc<Feeds>,
         lock: FolderLock,
     ) -> Self {
-        Self { options, connection: Some(connection), jobs, feeds, lock }
+        Self { options, connection: Some(connection), jobs, feeds, failures: Failures::default(), lock }
     }
 
     /// Runs until every sender is gone or [`Job::Close`] came.
@@ -89,7 +91,9 @@ impl Writer {
                 Job::Close => self.jobs.close(),
             }
         }
-        self.disconnect().await;
+        if let Err(error) = self.disconnect().await {
+            tracing::warn!(%error, "the database connection did not close cleanly");
+        }
         drop(self.lock);
     }
 
@@ -104,6 +108,7 @@ impl Writer {
         }
         match result {
             Ok(replies) => {
+                self.succeed();
                 for (job, reply) in group.into_iter().zip(replies) {
                     let _ = job.answer.send(Ok(reply));
                 }
@@ -130,6 +135,8 @@ impl Writer {
         collect(jobs, group, other);
         let wanted = wanted(group, look_up_owners);
         let mut batch = rows::load(&mut transaction, &wanted, now_ms()).await?;
+        // Before a stored reply tells of a seq that the feed has never shown.
+        feeds.align(&batch.seq);
         let replies = group.iter().map(|job| batch.execute(&job.call)).collect();
         rows::store(&mut transaction, &mut batch).await?;
         transaction.commit().await?;
@@ -147,10 +154,12 @@ impl Writer {
         loop {
             let feeds = Arc::clone(&self.feeds);
             let some = loads::apply_some(self.connect().await?.0, now_ms()).await?;
-            if some.applied == 0 {
+            // Also when nothing was pending: the commit before may have failed only in appearance.
+            feeds.align(&some.seq_before);
+            if some.loads == 0 {
                 return Ok(applied);
             }
-            applied = applied.saturating_add(some.applied);
+            applied = applied.saturating_add(some.loads);
             feeds.publish(some.events);
         }
     }
@@ -165,7 +174,10 @@ impl Writer {
 
     async fn settle<T>(&mut self, result: Result<T, Failure>) -> Result<T, StoreError> {
         match result {
-            Ok(value) => Ok(value),
+            Ok(value) => {
+                self.succeed();
+                Ok(value)
+            }
             Err(failure) => {
                 self.fail(&failure).await;
                 Err(failure.to_store_error())
@@ -173,17 +185,34 @@ impl Writer {
         }
     }
 
-    /// After a failure the connection's state is not known: close it (which rolls back) and connect anew.
-    async fn fail(&mut self, failure: &Failure) {
-        tracing::warn!(error = %failure, "a transaction of the store failed; its callers repeat their calls");
-        self.disconnect().await;
+    fn succeed(&mut self) {
+        if let Some(failures) = self.failures.succeeded() {
+            tracing::info!("the store recovered after {failures} failures");
+        }
     }
 
-    async fn disconnect(&mut self) {
-        if let Some(connection) = self.connection.take()
-            && let Err(error) = connection.close().await
-        {
-            tracing::warn!(%error, "the database connection did not close cleanly");
+    /// After a failure the connection's state is not known: close it (which rolls back) and connect anew.
+    async fn fail(&mut self, failure: &Failure) {
+        match self.failures.failed(Instant::now()) {
+            Say::Nothing => {}
+            Say::First => {
+                tracing::warn!(error = %failure, "a transaction of the store failed; its callers repeat their calls");
+            }
+            Say::Summary(failures) => {
+                tracing::warn!(
+                    error = %failure, failures,
+                    "transactions of the store failed since the last such line; this is the last one's error"
+                );
+            }
+        }
+        // That it does not close cleanly either follows from the failure, which was told.
+        let _ = self.disconnect().await;
+    }
+
+    async fn disconnect(&mut self) -> Result<(), sqlx::Error> {
+        match self.connection.take() {
+            Some(connection) => connection.close().await,
+            None => Ok(()),
         }
     }
 }
