@@ -11,6 +11,7 @@ use super::{Failure, output};
 use crate::admin::activities::{
     Activities, ActivityDetail, ActivityError, ActivityView, Created, NewActivity, StockChange,
 };
+use crate::config::KeyFiles;
 
 /// Runs the command.
 pub(super) fn run(args: ActivityArgs) -> Result<(), Failure> {
@@ -62,7 +63,7 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
 fn activities(common: Common) -> Result<(Activities, bool), Failure> {
     let data_dir = match common.data_dir {
         Some(data_dir) => data_dir,
-        None => common.config.load()?.store.data_dir,
+        None => common.config.load(KeyFiles::Unopened)?.store.data_dir,
     };
     Ok((Activities::new(data_dir), common.json))
 }

@@ -21,7 +21,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use output::Failure;
 
-use crate::config::{Config, Sources};
+use crate::config::{Config, KeyFiles, Sources};
 
 /// A flash-sale gateway: refuses the doomed from memory, sells every unit exactly once.
 #[derive(Debug, Parser)]
@@ -55,9 +55,10 @@ struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    fn load(self) -> Result<Config, Failure> {
-        Config::load(&Sources::of_process(self.config, self.set))
-            .map_err(|errors| Failure::cannot_start(errors.to_string()))
+    /// `key_files`: only who checks tokens needs to be able to read the keys.
+    fn load(self, key_files: KeyFiles) -> Result<Config, Failure> {
+        let sources = Sources { key_files, ..Sources::of_process(self.config, self.set) };
+        Config::load(&sources).map_err(|errors| Failure::cannot_start(errors.to_string()))
     }
 }
 

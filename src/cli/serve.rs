@@ -12,7 +12,7 @@ use super::startup::{gateway_settings, open_store, runtime, verifier};
 use super::{ConfigArgs, Failure};
 use crate::admin::http;
 use crate::admission::limits::Limits;
-use crate::config::Config;
+use crate::config::{Config, KeyFiles};
 use crate::gateway::{Gateway, Settings};
 use crate::store::sql::SqliteStore;
 
@@ -31,7 +31,7 @@ pub(super) struct ServeArgs {
 
 /// Runs the command.
 pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
-    let config = args.config.load()?;
+    let config = args.config.load(KeyFiles::Tried)?;
     if args.print_config {
         print(&config.print());
         return Ok(());

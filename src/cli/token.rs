@@ -9,7 +9,7 @@ use super::output::print;
 use super::startup::minter;
 use super::{ConfigArgs, Failure};
 use crate::admission::identity::IdentityKind;
-use crate::config::parse_duration;
+use crate::config::{KeyFiles, parse_duration};
 use crate::protocol::UserId;
 
 /// Arguments of `token`.
@@ -51,7 +51,7 @@ pub(super) fn run(args: TokenArgs) -> Result<(), Failure> {
         Some(Some(user)) => IdentityKind::App(user),
         Some(None) => return Err(Failure::cannot_start("--user has to be from 1 to 2^63-1")),
     };
-    let config = args.config.load()?;
+    let config = args.config.load(KeyFiles::Unopened)?;
     let minter = minter(&config, args.private_key_file)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let token = minter

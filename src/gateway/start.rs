@@ -216,7 +216,7 @@ async fn follow_catalogue<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut know
         };
         match followed {
             Ok(()) => trouble.over(),
-            Err(error) => trouble.happened(core.clock.now().mono_ms(), &error),
+            Err(error) => trouble.happened(&error),
         }
     }
 }

@@ -161,7 +161,7 @@ impl<S: ReservationStore> StockTask<S> {
             }
             Arrival::Answered { shard, number, reply: Err(error) } => {
                 self.copies_out[shard] = self.copies_out[shard].saturating_sub(1);
-                self.call_trouble.happened(now_ms, &error);
+                self.call_trouble.happened(&error);
                 self.core.counters.calls_repeated.fetch_add(1, Ordering::Relaxed);
                 self.stock.on_no_reply(now_ms, shard, number);
             }
@@ -169,7 +169,7 @@ impl<S: ReservationStore> StockTask<S> {
                 snapshots_asked.retain(|asked| *asked != shard);
                 match snapshot {
                     Ok(snapshot) => self.stock.on_snapshot(now_ms, &snapshot),
-                    Err(error) => self.feed_trouble.happened(now_ms, &error),
+                    Err(error) => self.feed_trouble.happened(&error),
                 }
             }
             Arrival::Feeds { began_ms, reads } => {
@@ -179,7 +179,7 @@ impl<S: ReservationStore> StockTask<S> {
                         self.feed_trouble.over();
                         self.on_feeds(now_ms, began_ms, reads);
                     }
-                    Err(error) => self.feed_trouble.happened(now_ms, &error),
+                    Err(error) => self.feed_trouble.happened(&error),
                 }
             }
         }

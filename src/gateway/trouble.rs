@@ -1,39 +1,35 @@
-//! Trouble that comes again and again, told without flooding the log: the first time, then a summary every few
-//! seconds, and once when it is over.
+//! Trouble that is tried again, told to the log without flooding it: see [`Failures`].
 
 use std::fmt::Display;
+use std::time::Instant;
 
-/// Between two summaries.
-const SUMMARY_MS: u64 = 5000;
+use crate::store::failures::{Failures, Say};
 
-/// One kind of trouble.
+/// One kind of trouble of one task.
 #[derive(Debug)]
 pub(super) struct Trouble {
     what: &'static str,
-    times: u64,
-    told_ms: u64,
+    failures: Failures,
 }
 
 impl Trouble {
-    pub(super) const fn new(what: &'static str) -> Self {
-        Self { what, times: 0, told_ms: 0 }
+    pub(super) fn new(what: &'static str) -> Self {
+        Self { what, failures: Failures::default() }
     }
 
     /// It happened (again).
-    pub(super) fn happened(&mut self, now_ms: u64, error: &impl Display) {
-        let is_first = self.times == 0;
-        self.times = self.times.saturating_add(1);
-        if is_first || now_ms.saturating_sub(self.told_ms) >= SUMMARY_MS {
-            self.told_ms = now_ms;
-            tracing::warn!(%error, times = self.times, "{}; it is tried again", self.what);
+    pub(super) fn happened(&mut self, error: &impl Display) {
+        match self.failures.failed(Instant::now()) {
+            Say::Nothing => {}
+            Say::First => tracing::warn!(%error, "{}; it is tried again", self.what),
+            Say::Summary(times) => tracing::warn!(%error, times, "{}; it is tried again", self.what),
         }
     }
 
     /// It went well.
     pub(super) fn over(&mut self) {
-        if self.times > 0 {
-            tracing::info!(times = self.times, "over: {}", self.what);
-            self.times = 0;
+        if let Some(failures) = self.failures.succeeded() {
+            tracing::info!(failures, "over: {}", self.what);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! caller that lost a reply just calls again.
 
 pub mod catalog;
+pub mod failures;
 pub mod sql;
 
 use std::future::Future;

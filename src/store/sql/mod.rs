@@ -12,7 +12,6 @@
 
 mod batch;
 mod error;
-mod failures;
 mod feed;
 mod loads;
 mod lock;

@@ -14,12 +14,12 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::Failure;
-use super::failures::{Failures, Say};
 use super::feed::Feeds;
 use super::lock::FolderLock;
 use super::rows::{self, Wanted};
 use super::{loads, registration};
 use crate::stock::calls::{Call, CallBody, Reply};
+use crate::store::failures::{Failures, Say};
 use crate::store::{Registration, StoreError};
 
 /// Calls in one transaction at most; bounds what the first one waits for.

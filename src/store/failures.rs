@@ -1,7 +1,8 @@
-//! How the writer's failures are told: the first at once, then a count every few seconds, then the end.
+//! How failures that come again and again are told: the first at once, then a count every few seconds, then the
+//! end.
 //!
 //! While a disk is full every transaction fails, a hundred in a second; a log of each would fill the next disk.
-//! Used by the writer task alone. Pure: time is an argument, and what to say is returned, not said.
+//! Used by whoever tries again: a store's writer, a gateway's tasks. Pure: time is an argument, and what to say is returned, not said.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// What is to be said of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Say {
+pub enum Say {
     /// Nothing: it is counted.
     Nothing,
     /// The failure itself.
@@ -19,10 +20,10 @@ pub(super) enum Say {
     Summary(u64),
 }
 
-/// Counts the failures of transactions.
+/// Counts the failures of one thing that is tried again.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
-    /// Since the last transaction that was done.
+pub struct Failures {
+    /// Since it last went well.
     running: u64,
     /// Since the last line.
     unsaid: u64,
@@ -32,8 +33,8 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// A transaction failed.
-    pub(super) fn failed(&mut self, now: Instant) -> Say {
+    /// It failed.
+    pub fn failed(&mut self, now: Instant) -> Say {
         self.running = self.running.saturating_add(1);
         self.unsaid = self.unsaid.saturating_add(1);
         // Also across a success, so that a store that fails now and then does not fill the log either.
@@ -48,8 +49,8 @@ impl Failures {
         }
     }
 
-    /// A transaction was done. After failures that were told: how many there were in a row.
-    pub(super) fn succeeded(&mut self) -> Option<u64> {
+    /// It went well. After failures that were told: how many there were in a row.
+    pub fn succeeded(&mut self) -> Option<u64> {
         let failures = std::mem::take(&mut self.running);
         std::mem::take(&mut self.told).then_some(failures)
     }
