@@ -1,7 +1,16 @@
 //! The binary `rushgate-loadgen`: argument parsing only.
 
+mod churn;
+mod flood;
+mod idle;
+mod opening;
 mod output;
 mod sale;
+mod sources;
+mod storm;
+mod tally;
+mod target;
+mod work;
 
 use std::process::ExitCode;
 
@@ -9,7 +18,8 @@ use clap::{Parser, Subcommand};
 
 /// Load, stress and audit for a running Rushgate gateway.
 ///
-/// Exit codes: 0 done and sound; 1 it ran and the audit failed; 2 it could not start.
+/// Exit codes: 0 done and sound; 1 it ran and the result is bad (the audit failed, something was not answered, the
+/// gateway went away); 2 it could not start.
 #[derive(Debug, Parser)]
 #[command(name = "rushgate-loadgen", version, about)]
 struct Cli {
@@ -21,12 +31,24 @@ struct Cli {
 enum Command {
     /// Let many users fight over one SKU, then audit what they were told against the database
     Sale(sale::SaleArgs),
+    /// Ask one thing as often as it goes, or at a given rate, and measure the answers
+    Flood(flood::FloodArgs),
+    /// Hold authenticated connections that do nothing, and see what they cost
+    Idle(idle::IdleArgs),
+    /// Connect, authenticate, buy, close, over and over
+    Churn(churn::ChurnArgs),
+    /// Connect all at once, and again after being cut
+    Storm(storm::StormArgs),
 }
 
 fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
     let result = match command {
         Command::Sale(args) => sale::run(&args),
+        Command::Flood(args) => flood::run(&args),
+        Command::Idle(args) => idle::run(&args),
+        Command::Churn(args) => churn::run(&args),
+        Command::Storm(args) => storm::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

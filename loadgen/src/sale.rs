@@ -1,17 +1,15 @@
 //! `rushgate-loadgen sale`: one rehearsed sale against a gateway that is already running.
 
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use rushgate::admission::identity::{DEV_SECRET_FILE, MintKey, MintSettings, Minter};
 use rushgate::config::parse_duration;
 use rushgate::protocol::{ActivityId, SkuId};
 use rushgate::rehearsal::{Mode, Progress, Quantities, Rehearsed, SalePlan, Silent, TerminalBar, rehearse};
 
 use crate::output::{Failure, print};
+use crate::target::{KeyArgs, resolve};
 
 /// The gateway's database in its data folder.
 const DATABASE_FILE: &str = "rushgate.db";
@@ -60,21 +58,8 @@ pub(crate) struct SaleArgs {
     /// Decides which users do what
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// The gateway's data folder: its database for the audit, and its secret for the tokens
-    #[arg(long, value_name = "DIR", default_value = "rushgate-data")]
-    data_dir: PathBuf,
-    /// The HS256 secret for the tokens, if it is not the data folder's
-    #[arg(long, value_name = "FILE", conflicts_with = "private_key_file")]
-    secret_file: Option<PathBuf>,
-    /// The private key (PEM) for the tokens, when the gateway checks EdDSA
-    #[arg(long, value_name = "FILE")]
-    private_key_file: Option<PathBuf>,
-    /// The tokens' audience
-    #[arg(long, value_name = "NAME", default_value = "rushgate")]
-    audience: String,
-    /// The tokens' issuer, if the gateway asks for one
-    #[arg(long, value_name = "NAME")]
-    issuer: Option<String>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -82,14 +67,14 @@ pub(crate) struct SaleArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
-    let database = args.data_dir.join(DATABASE_FILE);
+    let database = args.keys.data_dir.join(DATABASE_FILE);
     if !database.is_file() {
         return Err(Failure::cannot_start(format!(
             "there is no database {}; name the gateway's data folder with --data-dir (`rushgate serve` makes it)",
             database.display()
         )));
     }
-    let minter = Arc::new(minter(args)?);
+    let minter = Arc::new(args.keys.minter()?);
     let plan = plan(args)?;
     let progress: Arc<dyn Progress> =
         if args.json { Arc::new(Silent) } else { Arc::new(TerminalBar::default()) };
@@ -118,21 +103,6 @@ fn show(rehearsed: &Rehearsed, json: bool) -> Result<(), Failure> {
     Err(Failure::bad_result(lines))
 }
 
-fn minter(args: &SaleArgs) -> Result<Minter, Failure> {
-    let key = match (&args.secret_file, &args.private_key_file) {
-        (Some(file), _) => MintKey::SecretFile(file.clone()),
-        (None, Some(file)) => MintKey::PrivateKeyFile(file.clone()),
-        // Read only: a secret made here would not be the gateway's.
-        (None, None) => MintKey::SecretFile(args.data_dir.join(DEV_SECRET_FILE)),
-    };
-    let settings = MintSettings { key, audience: args.audience.clone(), issuer: args.issuer.clone() };
-    Minter::new(&settings).map_err(|error| {
-        Failure::cannot_start(format!(
-            "no tokens can be made: {error}; --data-dir names the gateway's folder, --secret-file another secret"
-        ))
-    })
-}
-
 fn plan(args: &SaleArgs) -> Result<SalePlan, Failure> {
     let mut addrs = Vec::new();
     for addr in &args.addr {
@@ -149,15 +119,4 @@ fn plan(args: &SaleArgs) -> Result<SalePlan, Failure> {
     plan.patience = args.patience;
     plan.seed = args.seed;
     Ok(plan)
-}
-
-fn resolve(addr: &str) -> Result<SocketAddr, Failure> {
-    let found = addr.to_socket_addrs().map(|mut found| found.next());
-    match found {
-        Ok(Some(addr)) => Ok(addr),
-        Ok(None) => Err(Failure::cannot_start(format!("--addr {addr} names no address"))),
-        Err(error) => Err(Failure::cannot_start(format!(
-            "--addr {addr} cannot be used ({error}); write it like 127.0.0.1:7700"
-        ))),
-    }
 }

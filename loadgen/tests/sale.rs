@@ -1,60 +1,28 @@
 //! `rushgate-loadgen sale` as a person runs it: against a gateway that already serves, by its exit code and output.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, missing_docs, reason = "tests")]
 
-use std::net::SocketAddr;
+mod served;
+
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use rushgate::admin::activities::{Activities, NewActivity, NewSku};
-use rushgate::admission::identity::{IdentitySettings, Verifier, VerifyKey};
-use rushgate::admission::limits::{Limits, LimitsSettings, Rate};
-use rushgate::gateway::{Gateway, Settings};
-use rushgate::store::sql::{OpenOptions, SqliteStore};
-use serde_json::Value;
+use rushgate::admin::activities::Activities;
+use rushgate::admission::limits::Rate;
+use rushgate::gateway::Settings;
+use served::{Served, json, stderr};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// A gateway on a free port with activity 1, on a runtime of its own so that it goes on while the test waits.
-struct Served {
-    folder: TempDir,
-    addr: SocketAddr,
-    runtime: Option<Runtime>,
-    _gateway: Gateway,
-}
-
 impl Served {
-    fn start(stock: u64) -> Self {
-        Self::start_with(stock, Rate::OFF)
-    }
-
-    fn start_with(stock: u64, buys: Rate) -> Self {
-        Self::start_in(tempfile::tempdir().unwrap(), stock, SocketAddr::from(([127, 0, 0, 1], 0)), buys)
-    }
-
-    fn start_in(folder: TempDir, stock: u64, listen: SocketAddr, buys: Rate) -> Self {
-        let runtime = Runtime::new().unwrap();
-        let gateway = runtime.block_on(async {
-            if stock > 0 {
-                Activities::new(folder.path()).create(&activity(stock)).await.unwrap();
-            }
-            serve(folder.path(), listen, buys).await
-        });
-        Self { addr: gateway.local_addr(), folder, runtime: Some(runtime), _gateway: gateway }
-    }
-
-    /// Ends it as the death of its process would: nothing is told to anybody, tasks and sockets just end. Returns
-    /// when they have, and with them the hold on the folder.
+    /// Dies, and leaves its folder.
     fn die(mut self) -> TempDir {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(Duration::from_secs(60));
-        }
+        self.kill();
         std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap())
     }
 
     fn sale(&self, args: &[&str]) -> Output {
-        sale(&self.addr.to_string(), self.folder.path(), args)
+        sale(&self.addr().to_string(), self.folder.path(), args)
     }
 
     fn activities(&self) -> Activities {
@@ -62,64 +30,10 @@ impl Served {
     }
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-fn activity(stock: u64) -> NewActivity {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-    let now_ms = u64::try_from(now_ms).unwrap();
-    NewActivity {
-        id: 1,
-        name: "test".to_owned(),
-        entry_open: true,
-        opens_at_ms: now_ms,
-        closes_at_ms: now_ms.saturating_add(3_600_000),
-        per_user_limit: 5,
-        pay_within_ms: NewActivity::PAY_WITHIN_MS,
-        skus: vec![NewSku { id: 1, name: "unit".to_owned(), price_minor: 100, stock }],
-    }
-}
-
-async fn serve(folder: &Path, listen: SocketAddr, buys: Rate) -> Gateway {
-    let store = Arc::new(SqliteStore::open(&OpenOptions::new(folder)).await.unwrap());
-    let limits = Limits::new(&LimitsSettings {
-        global: buys,
-        per_ip: Rate::OFF,
-        per_user: Rate { rate_per_s: 20, burst: 40 },
-        result_per_user: Rate { rate_per_s: 10, burst: 20 },
-        per_ip_overrides: Vec::new(),
-        keys_max: 100_000,
-    });
-    let verifier = Verifier::new(&IdentitySettings {
-        key: VerifyKey::DevSecret(folder.to_path_buf()),
-        audience: "rushgate".to_owned(),
-        issuer: None,
-        leeway: Duration::from_secs(5),
-    });
-    let settings = Settings { listen, ..Settings::default() };
-    Gateway::start(settings, limits, verifier.unwrap(), store).await.unwrap()
-}
-
 fn sale(addr: &str, folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rushgate-loadgen"));
     command.args(["sale", "--addr", addr, "--data-dir"]).arg(folder).args(args);
     command.output().unwrap()
-}
-
-/// The one JSON object on stdout.
-fn json(output: &Output) -> Value {
-    let stdout = String::from_utf8(output.stdout.clone()).unwrap();
-    assert_eq!(stdout.trim().lines().count(), 1, "{stdout}{}", stderr(output));
-    serde_json::from_str(&stdout).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 fn assert_figures(output: &Output, expected: &[(&str, u64)]) {
@@ -179,7 +93,7 @@ fn a_gateway_that_dies_and_comes_back_on_its_port_loses_nothing() {
     // This gateway lets a quarter of the users buy and hardly anybody after them: however quick the machine is, the
     // sale is not over before it dies, and while the machine looks at the orders BUYs are under way.
     let served = Served::start_with(2_000, Rate { rate_per_s: 1, burst: 1_500 });
-    let (addr, folder) = (served.addr.to_string(), served.folder.path().to_path_buf());
+    let (addr, folder) = (served.addr().to_string(), served.folder.path().to_path_buf());
     let selling = std::thread::spawn(move || {
         sale(
             &addr,
@@ -192,8 +106,8 @@ fn a_gateway_that_dies_and_comes_back_on_its_port_loses_nothing() {
         std::thread::yield_now();
     }
     assert!(!selling.is_finished(), "it ended early: {}", stderr(&selling.join().unwrap()));
-    let listen = served.addr;
-    let _served = Served::start_in(served.die(), 0, listen, Rate::OFF);
+    let listen = served.addr();
+    let _served = Served::start_in(served.die(), 0, Settings { listen, ..Settings::default() }, Rate::OFF);
     let output = selling.join().unwrap();
     assert_figures(&output, &[("users", 6_000), ("stock", 2_000), ("orders", 2_000), ("stock_left", 0)]);
 }
@@ -218,7 +132,7 @@ fn what_cannot_start_says_the_next_step_and_ends_with_2() {
         assert!(output.stdout.is_empty());
     };
     let empty = tempfile::tempdir().unwrap();
-    cannot(sale(&served.addr.to_string(), empty.path(), &["--json"]), "there is no database");
+    cannot(sale(&served.addr().to_string(), empty.path(), &["--json"]), "there is no database");
     cannot(sale("127.0.0.1:1", served.folder.path(), &[]), "start one with `rushgate serve`");
     cannot(sale("nowhere", served.folder.path(), &[]), "write it like 127.0.0.1:7700");
     cannot(served.sale(&["--activity", "9"]), "create one with `rushgate activity create`");
@@ -251,7 +165,7 @@ fn a_sale_that_does_not_add_up_ends_with_1_and_says_where() {
     let secret = served.folder.path().join("auth.secret");
     let secret = secret.to_str().unwrap();
     let output = sale(
-        &served.addr.to_string(),
+        &served.addr().to_string(),
         other.folder.path(),
         &["--users", "5", "--secret-file", secret, "--json"],
     );

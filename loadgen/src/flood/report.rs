@@ -1,0 +1,153 @@
+//! What a flood says at its end: a table for people, one JSON object for machines.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use super::FloodArgs;
+use super::lane::LaneEnd;
+use crate::output::Failure;
+use crate::tally::{ByStatus, Reasons, exact, histogram, per_second, quantile_us, tenths_us};
+
+/// All threads, added up. Of the requests planned after the warm-up: `sent` = `answered` + `errors`.
+#[derive(Debug)]
+pub(super) struct FloodReport {
+    work: &'static str,
+    is_service: bool,
+    connections: u32,
+    connections_left: usize,
+    depth: u16,
+    rate_per_s: Option<u64>,
+    seconds: f64,
+    latency_ns: Histogram<u64>,
+    service_ns: Histogram<u64>,
+    by_status: ByStatus,
+    sent: u64,
+    errors: u64,
+    unsent: u64,
+    pushes: u64,
+    lost: Reasons,
+}
+
+impl FloodReport {
+    pub(super) fn new(args: &FloodArgs, ends: Vec<LaneEnd>) -> Result<Self, Failure> {
+        let mut report = Self {
+            work: args.work.name(),
+            is_service: args.service,
+            connections: args.connections,
+            connections_left: 0,
+            depth: args.depth,
+            rate_per_s: args.rate,
+            seconds: 0.0,
+            latency_ns: histogram()?,
+            service_ns: histogram()?,
+            by_status: ByStatus::default(),
+            sent: 0,
+            errors: 0,
+            unsent: 0,
+            pushes: 0,
+            lost: Reasons::default(),
+        };
+        for LaneEnd { book, measured_ns, connections_left } in ends {
+            report.connections_left = report.connections_left.saturating_add(connections_left);
+            report.seconds = report.seconds.max(exact(measured_ns) / 1e9);
+            // Same bounds on both sides: adding cannot fail.
+            let _ = report.latency_ns.add(&book.latency_ns);
+            let _ = report.service_ns.add(&book.service_ns);
+            report.by_status.merge(&book.by_status);
+            report.sent = report.sent.saturating_add(book.sent);
+            report.errors = report.errors.saturating_add(book.errors);
+            report.unsent = report.unsent.saturating_add(book.unsent);
+            report.pushes = report.pushes.saturating_add(book.pushes);
+            report.lost.merge(book.lost);
+        }
+        if args.rate.is_none() {
+            // Sent as soon as it was planned.
+            report.service_ns = report.latency_ns.clone();
+        }
+        Ok(report)
+    }
+
+    fn achieved_per_s(&self) -> f64 {
+        per_second(self.by_status.total(), self.seconds)
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let (latency, service) = (&self.latency_ns, &self.service_ns);
+        json!({
+            "work": self.work,
+            "mode": if self.is_service { "service" } else { "app" },
+            "connections": self.connections,
+            "depth": self.depth,
+            "open_loop": self.rate_per_s.is_some(),
+            "offered_per_s": self.rate_per_s,
+            "achieved_per_s": self.achieved_per_s(),
+            "p50_us": quantile_us(latency, 0.5),
+            "p99_us": quantile_us(latency, 0.99),
+            "p999_us": quantile_us(latency, 0.999),
+            "max_us": tenths_us(latency.max()),
+            "service_p50_us": quantile_us(service, 0.5),
+            "service_p99_us": quantile_us(service, 0.99),
+            "sent": self.sent,
+            "answered": self.by_status.total(),
+            "by_status": self.by_status.json(),
+            "seconds": self.seconds,
+            "errors": self.errors,
+            "unsent": self.unsent,
+            "pushes": self.pushes,
+            "connections_lost": self.lost.json(),
+        })
+    }
+
+    /// Why the run is no good measurement; empty when it is.
+    pub(super) fn complaints(&self, addr: SocketAddr) -> Vec<String> {
+        let mut lines = Vec::new();
+        let lost = self.lost.total();
+        if lost > 0 && self.connections_left == 0 {
+            lines.push(format!("the gateway at {addr} went away; connections: {}", self.lost.line()));
+        } else if lost > 0 {
+            lines.push(format!("{lost} of {} connections ended: {}", self.connections, self.lost.line()));
+        }
+        if self.errors > 0 {
+            lines.push(format!("{} of {} requests were not answered", self.errors, self.sent));
+        }
+        if self.by_status.total() == 0 {
+            lines.push("nothing was answered".to_owned());
+        }
+        lines
+    }
+}
+
+impl fmt::Display for FloodReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.is_service { "service" } else { "app" };
+        writeln!(f, "{:<20} {:>16}", "work", self.work)?;
+        writeln!(f, "{:<20} {:>16}", "connections", format!("{} {mode}", self.connections))?;
+        writeln!(f, "{:<20} {:>16}", "depth", self.depth)?;
+        match self.rate_per_s {
+            Some(rate) => writeln!(f, "{:<20} {rate:>16}", "offered/s")?,
+            None => writeln!(f, "{:<20} {:>16}", "offered/s", "closed loop")?,
+        }
+        writeln!(f, "{:<20} {:>16.1}", "achieved/s", self.achieved_per_s())?;
+        writeln!(f, "{:<20} {:>16.3}", "seconds", self.seconds)?;
+        let (latency, service) = (&self.latency_ns, &self.service_ns);
+        for (name, quantile) in
+            [("latency p50 µs", 0.5), ("latency p99 µs", 0.99), ("latency p99.9 µs", 0.999)]
+        {
+            writeln!(f, "{name:<20} {:>16.1}", quantile_us(latency, quantile))?;
+        }
+        writeln!(f, "{:<20} {:>16.1}", "latency max µs", tenths_us(latency.max()))?;
+        writeln!(f, "{:<20} {:>16.1}", "service p50 µs", quantile_us(service, 0.5))?;
+        writeln!(f, "{:<20} {:>16.1}", "service p99 µs", quantile_us(service, 0.99))?;
+        for (name, count) in self.by_status.named() {
+            writeln!(f, "{name:<20} {count:>16}")?;
+        }
+        if self.unsent > 0 {
+            // Said aloud: the latencies hold these at the age they had at the end, a lower bound.
+            writeln!(f, "{:<20} {:>16}", "due, never sent", self.unsent)?;
+        }
+        write!(f, "{:<20} {:>16}", "not answered", self.errors)
+    }
+}

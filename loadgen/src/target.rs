@@ -1,0 +1,130 @@
+//! The arguments that every command shares: which gateway, which sale, whose tokens.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use rushgate::admission::identity::{DEV_SECRET_FILE, IdentityKind, MintKey, MintSettings, Minter};
+use rushgate::protocol::{ActivityId, SkuId, UserId};
+
+use crate::output::Failure;
+
+/// No command runs longer than this, so that no token ends before it.
+pub(crate) const TOKEN_VALID_FOR: Duration = Duration::from_secs(7200);
+
+/// Where the keys for tokens are.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// The gateway's data folder: its secret for the tokens (`sale` reads its database there, too)
+    #[arg(long, value_name = "DIR", default_value = "rushgate-data")]
+    pub(crate) data_dir: PathBuf,
+    /// The HS256 secret for the tokens, if it is not the data folder's
+    #[arg(long, value_name = "FILE", conflicts_with = "private_key_file")]
+    secret_file: Option<PathBuf>,
+    /// The private key (PEM) for the tokens, when the gateway checks EdDSA
+    #[arg(long, value_name = "FILE")]
+    private_key_file: Option<PathBuf>,
+    /// The tokens' audience
+    #[arg(long, value_name = "NAME", default_value = "rushgate")]
+    audience: String,
+    /// The tokens' issuer, if the gateway asks for one
+    #[arg(long, value_name = "NAME")]
+    issuer: Option<String>,
+}
+
+impl KeyArgs {
+    /// Makes tokens that the gateway accepts.
+    pub(crate) fn minter(&self) -> Result<Minter, Failure> {
+        let key = match (&self.secret_file, &self.private_key_file) {
+            (Some(file), _) => MintKey::SecretFile(file.clone()),
+            (None, Some(file)) => MintKey::PrivateKeyFile(file.clone()),
+            // Read only: a secret made here would not be the gateway's.
+            (None, None) => MintKey::SecretFile(self.data_dir.join(DEV_SECRET_FILE)),
+        };
+        let settings = MintSettings { key, audience: self.audience.clone(), issuer: self.issuer.clone() };
+        Minter::new(&settings).map_err(|error| {
+            Failure::cannot_start(format!(
+                "no tokens can be made: {error}; --data-dir names the gateway's folder, --secret-file another secret"
+            ))
+        })
+    }
+}
+
+/// The gateway under stress, and what is asked of it.
+#[derive(Debug, Args)]
+pub(crate) struct TargetArgs {
+    /// The gateway
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700")]
+    addr: String,
+    /// The activity asked about
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    activity: u32,
+    /// The SKU to buy
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    sku: u16,
+    /// Id of the first user; the others follow it
+    #[arg(long, value_name = "ID", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 62))]
+    first_user: u64,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+/// [`TargetArgs`], checked.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) addr: SocketAddr,
+    pub(crate) activity: ActivityId,
+    pub(crate) sku: SkuId,
+    first_user: u64,
+    minter: Minter,
+    now_unix_s: u64,
+}
+
+impl TargetArgs {
+    /// Resolves the address and reads the keys.
+    pub(crate) fn check(&self) -> Result<Target, Failure> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Target {
+            addr: resolve(&self.addr)?,
+            activity: ActivityId(self.activity),
+            sku: SkuId(self.sku),
+            first_user: self.first_user,
+            minter: self.keys.minter()?,
+            now_unix_s: now.as_secs(),
+        })
+    }
+}
+
+impl Target {
+    /// The user of a number from 0 up.
+    pub(crate) const fn user(&self, number: u64) -> UserId {
+        UserId(self.first_user.saturating_add(number))
+    }
+
+    /// A token of the user of a number, for a connection of his own.
+    pub(crate) fn app_token(&self, number: u64) -> Result<String, Failure> {
+        self.token(IdentityKind::App(self.user(number)))
+    }
+
+    /// A token of a back end.
+    pub(crate) fn service_token(&self) -> Result<String, Failure> {
+        self.token(IdentityKind::Service)
+    }
+
+    fn token(&self, kind: IdentityKind) -> Result<String, Failure> {
+        self.minter.mint(kind, self.now_unix_s, TOKEN_VALID_FOR).map_err(Failure::cannot_start)
+    }
+}
+
+/// The address that a person wrote.
+pub(crate) fn resolve(addr: &str) -> Result<SocketAddr, Failure> {
+    let found = addr.to_socket_addrs().map(|mut found| found.next());
+    match found {
+        Ok(Some(addr)) => Ok(addr),
+        Ok(None) => Err(Failure::cannot_start(format!("--addr {addr} names no address"))),
+        Err(error) => Err(Failure::cannot_start(format!(
+            "--addr {addr} cannot be used ({error}); write it like 127.0.0.1:7700"
+        ))),
+    }
+}
