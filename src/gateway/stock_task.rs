@@ -239,6 +239,10 @@ impl<S: ReservationStore> StockTask<S> {
     /// Sends a call, unless the store owes too many answers to earlier copies: the engine asks again.
     fn send(&mut self, call: Call, arrivals: &mpsc::Sender<Arrival>) {
         let copies = &mut self.copies_out[call.shard];
+        if *copies > 0 {
+            self.core.counters.calls_repeated.fetch_add(1, Ordering::Relaxed);
+            self.call_trouble.happened(&"no reply within stock.call_timeout");
+        }
         if *copies >= COPIES_MAX {
             return;
         }
