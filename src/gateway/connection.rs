@@ -96,7 +96,8 @@ pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
     connection.session.end();
     connection.core.counters.ending(ending);
     if !matches!(ending, Ending::Broken | Ending::SlowReader) {
-        linger(connection.stream, connection.pending).await;
+        // In a box, so that an idle connection's task has no room for its end.
+        Box::pin(linger(connection.stream, connection.pending)).await;
     }
 }
 
@@ -373,4 +374,19 @@ fn millis(duration: Duration) -> u64 {
 
 fn idle_timeout(keepalive: Duration) -> Duration {
     keepalive.saturating_mul(3).checked_div(2).unwrap_or(keepalive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_task<F: Future>(_: impl FnOnce(Arc<Core>, TcpStream, Arc<Peer>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        let bytes = size_of_task(run);
+        assert!(bytes <= 1024, "the task of one connection takes {bytes} bytes");
+    }
 }

@@ -28,9 +28,8 @@ pub(super) async fn linger(mut stream: TcpStream, mut rest: BytesMut) {
             return;
         }
         let mut left = LINGER_BYTES_MAX;
-        let mut nothing = [0; 4096];
         while left > 0 && stream.readable().await.is_ok() {
-            match stream.try_read(&mut nothing) {
+            match read_into_nothing(&stream) {
                 Ok(0) => return,
                 Ok(count) => left = left.saturating_sub(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -40,4 +39,9 @@ pub(super) async fn linger(mut stream: TcpStream, mut rest: BytesMut) {
     };
     // Over the time: closed as it is.
     let _ = tokio::time::timeout(LINGER, closing).await;
+}
+
+/// Its buffer lives only here: held across an await it would be part of every connection's task.
+fn read_into_nothing(stream: &TcpStream) -> io::Result<usize> {
+    stream.try_read(&mut [0; 4096])
 }
