@@ -65,6 +65,8 @@ struct Connection {
     is_stalled: bool,
     /// When bytes were last read.
     read_ms: u64,
+    /// When the timer rings.
+    armed_ms: u64,
     /// The client sends nothing new: close when all is answered.
     finishing: Option<Ending>,
 }
@@ -90,6 +92,7 @@ pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
         deadlines,
         is_stalled: false,
         read_ms: now_ms,
+        armed_ms: 0,
         finishing: None,
     };
     let ending = connection.serve().await;
@@ -106,7 +109,8 @@ impl Connection {
         let peer = Arc::clone(&self.session.peer);
         let mut draining = self.core.draining.subscribe();
         let mut is_draining = *draining.borrow_and_update();
-        let mut timer = Box::pin(tokio::time::sleep_until(self.next_deadline()));
+        self.armed_ms = self.next_deadline_ms();
+        let mut timer = Box::pin(tokio::time::sleep_until(self.instant_of(self.armed_ms)));
         loop {
             // Looked at here too, as is the time below: a socket that always has something to read keeps the
             // select from ever coming to its later branches.
@@ -316,17 +320,20 @@ impl Connection {
         self.deadlines.frame_since.filter(|_| !self.is_stalled)
     }
 
-    fn next_deadline(&self) -> Instant {
-        let in_ms = self.next_deadline_ms().saturating_sub(self.core.clock.now().mono_ms());
+    /// When a deadline is, for tokio's timer.
+    fn instant_of(&self, deadline_ms: u64) -> Instant {
+        let in_ms = deadline_ms.saturating_sub(self.core.clock.now().mono_ms());
         let now = Instant::now();
         now.checked_add(Duration::from_millis(in_ms.saturating_add(1))).unwrap_or(now)
     }
 
-    /// Sets the timer only when it would ring too late; when it rings early, `overdue` finds nothing.
-    fn arm(&self, timer: Pin<&mut Sleep>) {
-        let deadline = self.next_deadline();
-        if timer.is_elapsed() || deadline.checked_add(Duration::from_millis(2)) < Some(timer.deadline()) {
-            timer.reset(deadline);
+    /// Sets the timer only when it would ring too late; when it rings early, `overdue` finds nothing. Mostly there is
+    /// nothing to set, and then no clock is read.
+    fn arm(&mut self, timer: Pin<&mut Sleep>) {
+        let next_ms = self.next_deadline_ms();
+        if timer.is_elapsed() || next_ms.saturating_add(2) < self.armed_ms {
+            timer.reset(self.instant_of(next_ms));
+            self.armed_ms = next_ms;
         }
     }
 
