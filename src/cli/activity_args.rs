@@ -48,7 +48,7 @@ pub(super) enum ActivityCommand {
     Show(One),
     /// Open the entry: it sells inside its window
     Open(One),
-    /// Close the entry: everybody without an order is told ENDED
+    /// Close the entry: within 100 ms everybody without an order is told ENDED
     Close(One),
     /// Add or remove stock, during a sale too
     Stock(StockArgs),
