@@ -3,6 +3,7 @@
 use rushgate::admin::activities::{Activities, ActivityError};
 use rushgate::protocol::SkuId;
 use rushgate::stock::calls::ItemAnswer;
+use rushgate::store::catalog::Catalogue;
 use rushgate::store::sql::{OpenError, SqliteStore};
 
 use crate::installation::{ACTIVITY, Process, shard, sku, user_of};
@@ -92,10 +93,10 @@ async fn beside_a_gateway_commands_are_noticed_and_loads_applied_by_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = std::sync::Arc::new(SqliteStore::open(&options(folder.path())).await.unwrap());
     let operator = Activities::new(folder.path());
-    let mut version = store.catalog_version().await.unwrap();
+    let mut version = store.version().await.unwrap();
     let created = operator.create(&new_activity(ACTIVITY, &[(SkuId(1), 32)])).await.unwrap();
     assert_eq!(created.pending_loads.len(), 1, "a gateway that does not drive loads leaves them pending");
-    let seen = store.catalog_version().await.unwrap();
+    let seen = store.version().await.unwrap();
     assert!(seen > version);
     version = seen;
     let shown = operator.show(7).await.unwrap();
@@ -104,7 +105,7 @@ async fn beside_a_gateway_commands_are_noticed_and_loads_applied_by_it() {
     assert_eq!(process.buy(user_of(shard(0), 0), sku(1), 1).await, ItemAnswer::NotLoaded);
 
     assert_eq!(store.drive_loads().await.unwrap(), 1);
-    assert!(store.catalog_version().await.unwrap() > version, "the totals have changed");
+    assert!(store.version().await.unwrap() > version, "the totals have changed");
     assert_eq!(store.activities().await.unwrap()[0].skus[0].stock_total, 32);
     assert_eq!(process.buy(user_of(shard(0), 0), sku(1), 2).await, ItemAnswer::Reserved);
     let change = beside(&store, operator.stock_add(7, 1, 5)).await.unwrap();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rushgate::admin::activities::{Activities, NewActivity, NewSku};
 use rushgate::protocol::{ActivityId, OrderNumber, SkuId, SkuKey, UserId};
 use rushgate::stock::calls::ShardId;
+use rushgate::store::catalog::Catalogue;
 use rushgate::store::sql::{OpenOptions, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
@@ -53,7 +54,7 @@ pub async fn beside<T>(store: &SqliteStore, command: impl Future<Output = T>) ->
     let driving = async {
         let mut version = None;
         loop {
-            let now = store.catalog_version().await.unwrap();
+            let now = store.version().await.unwrap();
             if version.replace(now) != Some(now) {
                 store.drive_loads().await.unwrap();
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rushgate::protocol::{OrderNumber, SkuId};
 use rushgate::stock::calls::{CallBody, ItemAnswer, Reply, SHARDS, ShardId};
+use rushgate::store::catalog::Catalogue;
 use rushgate::store::sql::{OpenError, OpenOptions, SqliteStore};
 use rushgate::store::{FeedRead, ReservationStore, StoreError};
 use sqlx::Connection;

@@ -72,23 +72,6 @@ impl SqliteStore {
         self.generation
     }
 
-    /// Rises with every change that operators make to what is on sale, by whichever process. Cheap; meant to
-    /// be polled.
-    pub async fn catalog_version(&self) -> Result<u64, StoreError> {
-        Ok(read::catalog_version(&self.readers).await?)
-    }
-
-    /// Every activity that is not archived, by ascending id.
-    pub async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
-        Ok(read::activities(&self.readers).await?)
-    }
-
-    /// Applies every pending load and publishes what it changed; how many there were. To be called at start
-    /// and when the catalogue's version has risen; harmless at any time.
-    pub async fn drive_loads(&self) -> Result<u64, StoreError> {
-        self.ask(Job::DriveLoads).await
-    }
-
     /// Finishes what is queued, closes the database and releases the folder. Later calls are unavailable.
     pub async fn close(&self) {
         self.readers.close().await;
@@ -137,14 +120,14 @@ impl ReservationStore for SqliteStore {
 
 impl Catalogue for SqliteStore {
     async fn version(&self) -> Result<u64, StoreError> {
-        self.catalog_version().await
+        Ok(read::catalog_version(&self.readers).await?)
     }
 
     async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
-        Self::activities(self).await
+        Ok(read::activities(&self.readers).await?)
     }
 
     async fn drive_loads(&self) -> Result<u64, StoreError> {
-        Self::drive_loads(self).await
+        self.ask(Job::DriveLoads).await
     }
 }
