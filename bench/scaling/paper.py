@@ -180,8 +180,8 @@ def check(inputs: Inputs) -> str:
 {table(["", "model", "measured", "model off by"], rows)}
 The storm: {inputs.storm_clients:,} clients × {inputs.client_ns / 1e3:.1f} µs = {inputs.storm_clients * inputs.client_ns / 1e9:.2f} s of the gateway's one core; all were served after {slowest:.2f} s at most, the load
 generator's own work for them included; {inputs.storm_drops} connections were dropped for want of backlog (net.core.somaxconn {inputs.backlogs[0]:,},
-net.ipv4.tcp_max_syn_backlog {inputs.backlogs[1]:,}). Packets for a request and its refusal on loopback: {packets} (in a closed loop the
-next request carries the acknowledgement; the model's three are of a user who waits).
+net.ipv4.tcp_max_syn_backlog {inputs.backlogs[1]:,}). Packets for a request and its refusal on loopback, other
+programs' among them: {packets} (in a closed loop the next request carries the acknowledgement; the model's three are of a user who waits).
 """
 
 

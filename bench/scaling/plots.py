@@ -49,22 +49,22 @@ def memory(points: list[dict], caption_text: str):
     title = f"An idle connection costs {span(each)} B, from {counts[0]:,} connections to {counts[-1]:,}"
     title += f", a bare tokio task {span([point['bytes_per_connection'] for point in by['bare-task']])} B"
     made, (left, right) = figure(title, caption_text + "; more than 19,500: two processes", 2)
-    for contender, of_it in by.items():
+    for place, (contender, of_it) in enumerate(by.items()):
         xs = [point["connections"] for point in of_it]
-        line(left, contender, xs, [point["bytes_per_connection"] for point in of_it])
+        line(left, contender, xs, [point["bytes_per_connection"] for point in of_it], above=place == 0)
         name, key = NAMES[contender]
         right.plot(xs, [point["resident_with_bytes"] / 1e6 for point in of_it], color=colour[key], marker="o",
                    markersize=5, linewidth=2, label=name)
     left.axhline(TARGET_BYTES, color=colour["muted"], linewidth=1, linestyle=(0, (4, 3)))
-    left.annotate("target 1,536 B", (counts[-1], TARGET_BYTES), textcoords="offset points", xytext=(0, -12), ha="right",
+    left.annotate("target 1,536 B", (counts[-1], TARGET_BYTES), textcoords="offset points", xytext=(0, 4), ha="right",
                   color=colour["muted"], fontsize=8.5)
     dress(left, "idle authenticated connections", "resident bytes for each")
     dress(right, "idle authenticated connections", "resident memory, MB")
     left.set_xscale("log")
     log_ticks(left.xaxis, counts)
     left.tick_params(axis="x", labelsize=8)
-    left.set_ylim(bottom=0)
-    left.margins(x=0.08, y=0.15)
+    left.set_ylim(0, 1.15 * max(TARGET_BYTES, *each))
+    left.margins(x=0.08)
     right.set_ylim(bottom=0)
     right.set_xlim(left=0)
     right.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
