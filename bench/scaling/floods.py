@@ -71,10 +71,7 @@ def flood(server: Server, connections: int, depth: int, seconds: int, rate: int 
     return found
 
 
-def median_of(rounds: list[dict]) -> dict:
-    """The round whose CPU time per request is the median, with the spread of all beside it."""
-    rounds = sorted(rounds, key=lambda found: found["server_cpu_ns"])
-    chosen = dict(rounds[len(rounds) // 2])
-    chosen["rounds"] = len(rounds)
-    chosen["server_cpu_ns_range"] = [rounds[0]["server_cpu_ns"], rounds[-1]["server_cpu_ns"]]
-    return chosen
+def median_of(rounds: list[dict], by: str = "server_cpu_ns") -> dict:
+    """The round that is the median by one of its figures, with that figure's spread over all beside it."""
+    rounds = sorted(rounds, key=lambda found: found[by])
+    return rounds[len(rounds) // 2] | {"rounds": len(rounds), f"{by}_range": [rounds[0][by], rounds[-1][by]]}

@@ -137,6 +137,7 @@ def sub_keys(quick: bool) -> list[dict]:
                     "told_to_retry": driven["told_to_retry"],
                     "store_calls": metrics["rushgate_store_calls_total"],
                 })
-        found.append({"case": name, "sub_keys": shards, "stock": stock, "buyers": buyers} | median_of(taken))
+        found.append({"case": name, "sub_keys": shards, "stock": stock, "buyers": buyers}
+                     | median_of(taken, "winners_per_s"))
         say(f"  {name}: {found[-1]['winners_per_s']:,}/s")
     return found
