@@ -27,7 +27,7 @@ use self::conn::Conn;
 use self::cpu::Processes;
 use self::lane::{Lane, LaneEnd};
 use self::pace::Pace;
-use self::report::FloodReport;
+use self::report::{FloodReport, JSON_FIELDS};
 use self::requests::{Requests, Users};
 use self::wire::Wire;
 use crate::opening::Opened;
@@ -41,6 +41,7 @@ const START_AFTER: Duration = Duration::from_millis(20);
 
 /// Arguments of `flood`.
 #[derive(Debug, Args)]
+#[command(after_long_help = JSON_FIELDS)]
 pub(crate) struct FloodArgs {
     #[command(flatten)]
     target: TargetArgs,
@@ -81,7 +82,7 @@ pub(crate) struct FloodArgs {
     /// The server's process id (several: all its workers): prints its CPU time for each answer
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// Print one JSON object instead of a table
+    /// Print one JSON object instead of a table; --help tells its fields
     #[arg(long)]
     json: bool,
 }
