@@ -1,8 +1,9 @@
 //! One thread's share of a flood: an epoll loop over its connections.
 //!
 //! One clock reading, one read and at most one write per wake and connection; nothing is allocated once the
-//! buffers have grown. In the closed loop a connection asks again on the places whose answers it has just read; in the
-//! open loop whatever is due goes to the connections with a free place, one request to each in turn. It ends when its
+//! buffers have grown. In the closed loop a connection asks again on the places whose answers it has just read. In the
+//! open loop what is due goes to the connection whose turn it is, and what is due later to the next: spreading what has
+//! come due while the thread was at work would cost a write for each, and the more it lags the longer. It ends when its
 //! time or its count is over and everything is answered, a bounded time after that, or when no connection is left.
 
 use std::collections::VecDeque;
@@ -142,14 +143,15 @@ impl Lane {
         }
     }
 
-    /// Sends what is due and finds a free place, then writes each connection's bytes in one go.
+    /// Sends what is due on the connection whose turn it is, as far as its places reach, and on the next; then writes each connection's bytes in one go.
     fn dispatch(&mut self, now_ns: u64) {
         self.desk.pace.leave_warmup(now_ns);
-        while !self.ready.is_empty()
-            && let Some(planned_ns) = self.due(now_ns)
+        while self.due(now_ns).is_some()
             && let Some(index) = self.ready.pop_front()
         {
-            if self.send(index, 1, planned_ns, now_ns) > 0 {
+            while let Some(planned_ns) = self.due(now_ns)
+                && self.send(index, 1, planned_ns, now_ns) > 0
+            {
                 self.desk.pace.advance();
             }
             if let Some(conn) = self.conns.get_mut(index) {
