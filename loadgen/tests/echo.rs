@@ -129,6 +129,8 @@ fn the_servers_cpu_time_is_told_for_each_answer() {
     let (server_ns, answered) =
         (report["server_cpu_ns"].as_f64().unwrap(), report["answered"].as_f64().unwrap());
     assert!(server_ns > 0.0 && report["generator_cpu_ns"].as_f64().unwrap() > 0.0, "{report}");
+    let busy = report["generator_busy"].as_f64().unwrap();
+    assert!(busy > 0.0 && busy <= 1.0, "{report}");
     // A second of every core there is, and what the clocks are coarse by.
     let cores = f64::from(u32::try_from(thread::available_parallelism().unwrap().get()).unwrap());
     let seconds = report["seconds"].as_f64().unwrap() + 0.1;

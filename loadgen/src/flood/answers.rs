@@ -3,11 +3,11 @@
 //! A gateway that refuses says the same again and again. The last answer to each place's request is kept as it came
 //! and was checked, length to checksum; the same bytes again pass the same checks, so that comparing them is enough,
 //! whole runs at a time. Anything else is decoded. An echo must be its request: there nothing but comparing is done.
-//! Shared by all connections of a thread, because nothing in an answer's bytes depends on the connection.
+//! All connections of a thread share what is known: a refusal's bytes depend on the request id alone.
 
 use std::io;
 
-use rushgate::protocol::frame::REPLY_BYTES_MAX;
+use rushgate::protocol::frame::{LENGTH_BYTES, REPLY_BYTES_MAX};
 use rushgate::protocol::{Frame, FrameError, Status, decode};
 
 use super::places::Run;
@@ -17,6 +17,10 @@ use crate::work::status_name;
 
 /// Where a frame's request id begins.
 const REQUEST_ID_AT: usize = 8;
+/// Answers to one kind of request have few lengths that come again: with an order, without, with a time.
+const LENGTHS_MAX: usize = 4;
+/// Longer answers are decoded each time.
+const KNOWN_BYTES_MAX: usize = 256;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -51,50 +55,20 @@ pub(super) enum Found {
     Push { opcode: u8, status: u16 },
 }
 
-/// See the module.
+/// The last answers of one length, by place.
 #[derive(Debug)]
-pub(super) struct Answers {
-    wire: Wire,
-    /// The last answer of each place, by place, all of one length; zeros where there is none, which no frame is.
-    known: Vec<u8>,
+struct Known {
     frame_bytes: usize,
-    /// Their statuses.
-    statuses: Box<[u16]>,
-    /// Answers of another length since one was known.
-    misses: usize,
+    /// Zeros where there is none, which no frame is.
+    frames: Vec<u8>,
+    statuses: Vec<u16>,
 }
 
-impl Answers {
-    pub(super) fn new(wire: Wire, depth: u16, requests: &Requests) -> Self {
-        let known = match wire {
-            Wire::Rushgate => Vec::new(),
-            Wire::Echo => requests.all().to_vec(),
-        };
-        Self {
-            wire,
-            known,
-            frame_bytes: requests.frame_bytes(),
-            statuses: vec![Status::Ok.code(); usize::from(depth)].into_boxed_slice(),
-            misses: 0,
-        }
-    }
-
-    /// The first frames of `bytes` and how long they are; `None` while not even one is complete.
-    pub(super) fn next(&mut self, bytes: &[u8]) -> Result<Option<(Found, usize)>, Lost> {
-        if let Some(known) = self.known(bytes) {
-            return Ok(Some(known));
-        }
-        match self.wire {
-            Wire::Rushgate => self.decoded(bytes),
-            Wire::Echo => self.no_echo(bytes),
-        }
-    }
-
-    /// The answers that are the same as the last time.
-    fn known(&self, bytes: &[u8]) -> Option<(Found, usize)> {
-        let first = place_of(id_in(bytes)?)?;
+impl Known {
+    /// The answers at the beginning of `bytes`, from that of a place on, that are the same as the last time.
+    fn again(&self, first: usize, bytes: &[u8]) -> Option<(Found, usize)> {
         let status = *self.statuses.get(first)?;
-        let known = self.known.get(first.checked_mul(self.frame_bytes)?..)?;
+        let known = self.frames.get(first.checked_mul(self.frame_bytes)?..)?;
         let complete = bytes.len().min(known.len()).checked_div(self.frame_bytes)?;
         let statuses = self.statuses.iter().skip(first).take(complete);
         let alike = statuses.take_while(|other| **other == status).count();
@@ -110,13 +84,66 @@ impl Answers {
         (count > 0).then_some((found, count.saturating_mul(self.frame_bytes)))
     }
 
+    fn learn(&mut self, place: usize, status: u16, frame: &[u8]) {
+        let start = place.saturating_mul(self.frame_bytes);
+        let known = self.frames.get_mut(start..).and_then(|frames| frames.get_mut(..frame.len()));
+        if let (Some(known), Some(known_status)) = (known, self.statuses.get_mut(place)) {
+            known.copy_from_slice(frame);
+            *known_status = status;
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Answers {
+    wire: Wire,
+    depth: usize,
+    /// By length; the first few that came.
+    known: Vec<Known>,
+}
+
+impl Answers {
+    pub(super) fn new(wire: Wire, depth: u16, requests: &Requests) -> Self {
+        let depth = usize::from(depth);
+        let echoes = || Known {
+            frame_bytes: requests.frame_bytes(),
+            frames: requests.all().to_vec(),
+            statuses: vec![Status::Ok.code(); depth],
+        };
+        let known = match wire {
+            Wire::Rushgate => Vec::new(),
+            Wire::Echo => vec![echoes()],
+        };
+        Self { wire, depth, known }
+    }
+
+    /// The first frames of `bytes` and how long they are; `None` while not even one is complete.
+    pub(super) fn next(&mut self, bytes: &[u8]) -> Result<Option<(Found, usize)>, Lost> {
+        if let Some(known) = self.known(bytes) {
+            return Ok(Some(known));
+        }
+        match self.wire {
+            Wire::Rushgate => self.decoded(bytes),
+            Wire::Echo => self.no_echo(bytes),
+        }
+    }
+
+    /// The answers that are the same as the last time.
+    fn known(&self, bytes: &[u8]) -> Option<(Found, usize)> {
+        let length = bytes.first_chunk().map(|length| u32::from_be_bytes(*length))?;
+        let frame_bytes = usize::try_from(length).ok()?.checked_add(LENGTH_BYTES)?;
+        let known = self.known.iter().find(|known| known.frame_bytes == frame_bytes)?;
+        known.again(place_of(id_in(bytes)?)?, bytes)
+    }
+
     fn decoded(&mut self, bytes: &[u8]) -> Result<Option<(Found, usize)>, Lost> {
         let Some((frame, frame_bytes)) = decode(bytes, REPLY_BYTES_MAX)? else { return Ok(None) };
         let Frame { request_id, opcode, status, .. } = frame;
         if request_id == 0 {
             return Ok(Some((Found::Push { opcode, status }, frame_bytes)));
         }
-        let first = place_of(request_id).filter(|place| *place < self.statuses.len());
+        let first = place_of(request_id).filter(|place| *place < self.depth);
         let first = first.ok_or(Lost::Stray(request_id))?;
         self.learn(first, status, bytes.get(..frame_bytes).unwrap_or_default());
         Ok(Some((Found::Answers { run: Run { first, count: 1 }, status }, frame_bytes)))
@@ -124,31 +151,24 @@ impl Answers {
 
     /// Keeps an answer that was checked.
     fn learn(&mut self, place: usize, status: u16, frame: &[u8]) {
-        if frame.len() != self.frame_bytes || self.known.is_empty() {
-            // Of another kind. When these have become the many, theirs is the length to know.
-            self.misses = self.misses.saturating_add(1);
-            if self.misses < self.statuses.len() {
-                return;
-            }
-            self.frame_bytes = frame.len();
-            self.known.clear();
-            self.known.resize(self.frame_bytes.saturating_mul(self.statuses.len()), 0);
+        let frame_bytes = frame.len();
+        if let Some(known) = self.known.iter_mut().find(|known| known.frame_bytes == frame_bytes) {
+            return known.learn(place, status, frame);
         }
-        self.misses = 0;
-        let start = place.saturating_mul(self.frame_bytes);
-        let known = self.known.get_mut(start..).and_then(|known| known.get_mut(..frame.len()));
-        if let (Some(known), Some(known_status)) = (known, self.statuses.get_mut(place)) {
-            known.copy_from_slice(frame);
-            *known_status = status;
+        if self.known.len() < LENGTHS_MAX && frame_bytes <= KNOWN_BYTES_MAX {
+            let frames = vec![0; frame_bytes.saturating_mul(self.depth)];
+            let mut known = Known { frame_bytes, frames, statuses: vec![0; self.depth] };
+            known.learn(place, status, frame);
+            self.known.push(known);
         }
     }
 
     fn no_echo(&self, bytes: &[u8]) -> Result<Option<(Found, usize)>, Lost> {
-        if bytes.len() < self.frame_bytes {
+        if self.known.first().is_none_or(|echoes| bytes.len() < echoes.frame_bytes) {
             return Ok(None);
         }
         let id = id_in(bytes).unwrap_or(0);
-        let is_place = place_of(id).is_some_and(|place| place < self.statuses.len());
+        let is_place = place_of(id).is_some_and(|place| place < self.depth);
         Err(if is_place { Lost::Differs } else { Lost::Stray(id) })
     }
 }
@@ -216,47 +236,41 @@ mod tests {
         let refused = replies(&[1, 2, 3, 4], Status::SoldOut);
         let singly: Vec<_> = (0..4).map(|place| (place, 1, sold_out)).collect();
         assert_eq!(all(&mut answers, &refused).unwrap(), singly, "nothing is known yet");
-        assert_eq!(all(&mut answers, &refused).unwrap()[..3], singly[..3], "the last told the length");
         assert_eq!(all(&mut answers, &refused).unwrap(), [(0, 4, sold_out)]);
-        assert_eq!(
-            all(&mut answers, &replies(&[3, 4, 1], Status::SoldOut)).unwrap(),
-            [(2, 2, sold_out), (0, 1, sold_out)]
-        );
+        let others = replies(&[3, 4, 1], Status::SoldOut);
+        assert_eq!(all(&mut answers, &others).unwrap(), [(2, 2, sold_out), (0, 1, sold_out)]);
         all(&mut answers, &reply(2, Status::Busy, &[])).unwrap();
-        assert_eq!(
-            all(&mut answers, &refused).unwrap(),
-            [(0, 1, sold_out), (1, 1, sold_out), (2, 2, sold_out)]
-        );
+        let again = [(0, 1, sold_out), (1, 1, sold_out), (2, 2, sold_out)];
+        assert_eq!(all(&mut answers, &refused).unwrap(), again, "another status in between");
         all(&mut answers, &replies(&[1, 2, 3, 4], Status::Busy)).unwrap();
         assert_eq!(all(&mut answers, &replies(&[1, 2, 3, 4], Status::Busy)).unwrap(), [(0, 4, busy)]);
     }
 
     #[test]
-    fn another_length_is_learnt_when_it_has_become_the_rule() {
+    fn answers_of_other_lengths_do_not_make_each_other_forgotten() {
         let (mut answers, _) = answers(Wire::Rushgate);
-        let long = |id| reply(id, Status::Queued, b"an order");
-        for id in 1..=8 {
-            all(&mut answers, &reply((id - 1) % 4 + 1, Status::SoldOut, &[])).unwrap();
+        let (sold_out, queued) = (Status::SoldOut.code(), Status::Queued.code());
+        let mut both = replies(&[1, 2], Status::SoldOut);
+        both.unsplit(reply(3, Status::Queued, b"an order"));
+        both.unsplit(reply(4, Status::Queued, b"an order"));
+        assert_eq!(all(&mut answers, &both).unwrap().len(), 4);
+        for _ in 0..2 {
+            assert_eq!(all(&mut answers, &both).unwrap(), [(0, 2, sold_out), (2, 2, queued)]);
         }
-        all(&mut answers, &long(1)).unwrap();
-        assert_eq!(
-            all(&mut answers, &replies(&[1, 2], Status::SoldOut)).unwrap().len(),
-            1,
-            "one changes nothing"
-        );
-        for _ in 0..3 {
-            (1..=4).for_each(|id| drop(all(&mut answers, &long(id)).unwrap()));
+        for bytes in 9..=9 + 2 * LENGTHS_MAX {
+            let other = reply(1, Status::Ok, &vec![1; bytes]);
+            assert_eq!(all(&mut answers, &other).unwrap(), all(&mut answers, &other).unwrap(), "{bytes}");
         }
-        let mut both = long(2);
-        both.unsplit(long(3));
-        assert_eq!(all(&mut answers, &both).unwrap(), [(1, 2, Status::Queued.code())]);
+        assert_eq!(answers.known.len(), LENGTHS_MAX, "bounded");
+        let long = reply(1, Status::Ok, &vec![1; 60_000]);
+        assert_eq!(all(&mut answers, &long).unwrap(), [(0, 1, 0)]);
     }
 
     #[test]
     fn a_flipped_bit_is_found_whatever_was_known() {
         let (mut answers, _) = answers(Wire::Rushgate);
         let good = replies(&[1, 2, 3, 4], Status::SoldOut);
-        (0..3).for_each(|_| drop(all(&mut answers, &good).unwrap()));
+        assert_eq!([4, 1], [(); 2].map(|()| all(&mut answers, &good).unwrap().len()));
         let frame_bytes = good.len() / 4;
         // Behind the length of the third frame.
         for bit in (2 * frame_bytes + 4) * 8..3 * frame_bytes * 8 {

@@ -24,6 +24,8 @@ const EVENTS_MAX: usize = 1024;
 const DRAIN_NS: u64 = 2_000_000_000;
 /// The poll's timeout counts milliseconds: what is due sooner is waited for awake.
 const POLL_STEP_NS: u64 = 1_000_000;
+/// After an answer the next is waited for awake so long: it is the server that would pay for waking this thread.
+const AWAKE_NS: u64 = 100_000;
 /// Without anything to send the loop still looks at the clock so often.
 const POLL_MAX: Duration = Duration::from_millis(20);
 
@@ -33,6 +35,8 @@ pub(super) struct LaneEnd {
     pub(super) book: Book,
     /// From the end of the warm-up to the end of sending, or to the last answer if that came later.
     pub(super) measured_ns: u64,
+    /// How much of that there was nothing to do.
+    pub(super) idle_ns: u64,
     /// Connections that still stood at the end.
     pub(super) connections_left: usize,
 }
@@ -49,6 +53,10 @@ pub(super) struct Lane {
     dirty: Vec<usize>,
     connections_left: usize,
     started_at: Instant,
+    /// When something came last.
+    last_event_ns: u64,
+    /// How long nothing came, after the warm-up.
+    idle_ns: u64,
     /// Since when nothing more is sent.
     stopped_at_ns: Option<u64>,
 }
@@ -70,6 +78,8 @@ impl Lane {
             ready: VecDeque::new(),
             dirty: Vec::new(),
             started_at: Instant::now(),
+            last_event_ns: 0,
+            idle_ns: 0,
             // A thread without a share of the requests has nothing to do.
             stopped_at_ns: (requests_max == Some(0)).then_some(0),
         })
@@ -93,15 +103,7 @@ impl Lane {
             if self.is_over(now_ns) {
                 break;
             }
-            let timeout = self.timeout(now_ns);
-            match poll.poll(&mut events, Some(timeout)) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
-            if events.is_empty() && timeout.is_zero() {
-                // Awake for the next planned time; whoever shares this core goes first.
-                std::thread::yield_now();
-            }
+            self.wait(&mut poll, &mut events)?;
             for event in &events {
                 let Token(index) = event.token();
                 let is_closing = event.is_read_closed() || event.is_error();
@@ -109,6 +111,32 @@ impl Lane {
             }
         }
         Ok(self.end(now_ns(started_at)))
+    }
+
+    /// Waits for events, awake as long as something is to come soon; whoever shares this core goes first.
+    fn wait(&mut self, poll: &mut Poll, events: &mut Events) -> io::Result<()> {
+        let waiting_from_ns = now_ns(self.started_at);
+        let timeout = self.timeout(waiting_from_ns);
+        match poll.poll(events, Some(timeout)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        let is_busy = timeout.is_zero() && !events.is_empty();
+        if is_busy {
+            self.last_event_ns = waiting_from_ns;
+            return Ok(());
+        }
+        if events.is_empty() && timeout.is_zero() {
+            std::thread::yield_now();
+        }
+        let now_ns = now_ns(self.started_at);
+        if !events.is_empty() {
+            self.last_event_ns = now_ns;
+        }
+        if waiting_from_ns >= self.desk.pace.measure_from_ns {
+            self.idle_ns = self.idle_ns.saturating_add(now_ns.saturating_sub(waiting_from_ns));
+        }
+        Ok(())
     }
 
     fn end(mut self, now_ns: u64) -> LaneEnd {
@@ -122,7 +150,12 @@ impl Lane {
         }
         let ended_ns = self.stopped_at_ns.unwrap_or(now_ns).min(pace.stop_ns);
         let measured_ns = ended_ns.max(book.last_answer_ns).saturating_sub(pace.measure_from_ns);
-        LaneEnd { book: self.desk.book, measured_ns, connections_left: self.connections_left }
+        LaneEnd {
+            book: self.desk.book,
+            measured_ns,
+            idle_ns: self.idle_ns,
+            connections_left: self.connections_left,
+        }
     }
 
     /// A connection has free places: in the closed loop it asks on all of them at once, in the open loop it waits for
@@ -251,10 +284,13 @@ impl Lane {
 
     /// How long the loop may sleep for events.
     fn timeout(&self, now_ns: u64) -> Duration {
+        if now_ns.saturating_sub(self.last_event_ns) < AWAKE_NS {
+            return Duration::ZERO;
+        }
         let pace = &self.desk.pace;
         let next_ns = match pace.next_ns() {
             // Nothing can be sent before an answer comes.
-            _ if self.stopped_at_ns.is_some() || self.ready.is_empty() => return POLL_MAX,
+            _ if self.stopped_at_ns.is_some() || self.ready.is_empty() => u64::MAX,
             None => pace.stop_ns,
             Some(next_ns) => next_ns.min(pace.stop_ns),
         };

@@ -34,8 +34,9 @@ Fields of the JSON object; requests are those planned after the warm-up, times a
   server_cpu_ns            CPU time of all --pid in that time / answered; null without --pid, or when one of them ended.
                            From /proc/PID/task/*/schedstat (ns); from /proc/PID/stat (steps of 10 ms) where the kernel
                            has none, or when threads ended meanwhile
-  generator_cpu_ns         the same of this process; near 1e9 * threads / achieved_per_s it is this process that cannot
-                           go faster (in the open loop it always is: it waits for the next planned time awake)";
+  generator_cpu_ns         the same of this process, which waits awake
+  generator_busy           share of the time in which this process (its busiest thread) had something to do: near 1 it
+                           is the generator that cannot go faster";
 
 /// All threads, added up. Of the requests planned after the warm-up: `sent` = `answered` + `errors`.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ pub(super) struct FloodReport {
     depth: u16,
     rate_per_s: Option<u64>,
     seconds: f64,
+    busy: f64,
     latency_ns: Histogram<u64>,
     service_ns: Histogram<u64>,
     by_status: ByStatus,
@@ -74,6 +76,7 @@ impl FloodReport {
             depth: args.depth,
             rate_per_s: args.rate,
             seconds: 0.0,
+            busy: 0.0,
             latency_ns: histogram()?,
             service_ns: histogram()?,
             by_status: ByStatus::default(),
@@ -86,9 +89,12 @@ impl FloodReport {
             generator_used_ns: None,
             is_server_asked: !args.pid.is_empty(),
         };
-        for LaneEnd { book, measured_ns, connections_left } in ends {
+        for LaneEnd { book, measured_ns, idle_ns, connections_left } in ends {
             report.connections_left = report.connections_left.saturating_add(connections_left);
             report.seconds = report.seconds.max(exact(measured_ns) / 1e9);
+            if measured_ns > 0 {
+                report.busy = report.busy.max(1.0 - (exact(idle_ns) / exact(measured_ns)).min(1.0));
+            }
             // Same bounds on both sides: adding cannot fail.
             let _ = report.latency_ns.add(&book.latency_ns);
             let _ = report.service_ns.add(&book.service_ns);
@@ -157,6 +163,7 @@ impl FloodReport {
             "connections_lost": self.lost.json(),
             "server_cpu_ns": self.each_ns(self.server_used_ns),
             "generator_cpu_ns": self.each_ns(self.generator_used_ns),
+            "generator_busy": (self.busy * 1000.0).round() / 1000.0,
         })
     }
 
@@ -217,6 +224,7 @@ impl fmt::Display for FloodReport {
                 writeln!(f, "{name:<20} {each_ns:>16.1}")?;
             }
         }
+        writeln!(f, "{:<20} {:>15.1}%", "generator busy", self.busy * 100.0)?;
         for (name, count) in self.outcomes() {
             writeln!(f, "{name:<20} {count:>16}")?;
         }
