@@ -1,11 +1,18 @@
 //! `flood --wire echo` and `--pid` as a person runs them: against a bare echo server, by exit code and output.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    missing_docs,
+    reason = "tests"
+)]
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, ThreadId};
 
 use serde_json::{Value, json};
 
@@ -103,6 +110,24 @@ fn an_open_loop_of_echoes_sends_what_is_planned() {
     assert_eq!(planned, Some(5_000), "{report}");
     assert_eq!(report["offered_per_s"], json!(5_000));
     assert!(report["service_p50_us"].as_f64().unwrap() > 0.0, "{report}");
+}
+
+#[test]
+fn every_connection_carries_its_share() {
+    for rate in [&["--rate", "20000"][..], &[]] {
+        let carried: Arc<Mutex<HashMap<ThreadId, usize>>> = Arc::default();
+        let by_connection = Arc::clone(&carried);
+        let addr = echo_server(Arc::new(move |bytes: &mut [u8]| {
+            *by_connection.lock().unwrap().entry(thread::current().id()).or_default() += bytes.len();
+            true
+        }));
+        let shared = ["--connections", "4", "--depth", "8", "--warmup", "0s", "--seconds", "1"];
+        let report = ok(&flood(addr, &[&shared[..], rate].concat()));
+        let carried: Vec<_> = carried.lock().unwrap().values().map(|bytes| bytes / FRAME_BYTES).collect();
+        let all: usize = carried.iter().sum();
+        assert_eq!((json!(all), carried.len()), (report["sent"].clone(), 4), "{report}");
+        assert!(carried.iter().all(|frames| frames * 4 > all / 4), "{carried:?}");
+    }
 }
 
 #[test]

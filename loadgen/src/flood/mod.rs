@@ -106,8 +106,9 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), Failure> {
     };
     let mut server = Processes::begin(&args.pid)?;
     let mut own = Processes::begin(&[std::process::id()])?;
-    let ends = measure(args, lanes(args, opened)?, &mut [&mut server, &mut own])?;
+    let (ends, read_late) = measure(args, lanes(args, opened)?, &mut [&mut server, &mut own])?;
     let mut report = FloodReport::new(args, ends)?;
+    report.read_late = read_late;
     report.server_used_ns = server.used_ns();
     report.generator_used_ns = own.used_ns();
     show(args, addr, &report)
@@ -132,12 +133,13 @@ fn check(args: &FloodArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs every lane to its end, and reads the clocks of `processes` when the warm-up is over.
+/// Runs every lane to its end, and reads the clocks of `processes` when the warm-up is over; how much later that was,
+/// because this thread had to wait for a core.
 fn measure(
     args: &FloodArgs,
     lanes: Vec<Lane>,
     processes: &mut [&mut Processes],
-) -> Result<Vec<LaneEnd>, Failure> {
+) -> Result<(Vec<LaneEnd>, Duration), Failure> {
     let started_at = Instant::now().checked_add(START_AFTER).unwrap_or_else(Instant::now);
     let (running, ended) = channel::<()>();
     let start = |lane: Lane| {
@@ -158,12 +160,13 @@ fn measure(
             processes.begin_again();
         }
     }
+    let read_late = Instant::now().saturating_duration_since(measured_from);
     let mut ends = Vec::with_capacity(threads.len());
     for thread in threads {
         let end = thread.join().map_err(|_| Failure::bad_result(vec!["a thread failed".to_owned()]))?;
         ends.push(end.map_err(|error| Failure::bad_result(vec![format!("a thread failed: {error}")]))?);
     }
-    Ok(ends)
+    Ok((ends, read_late))
 }
 
 fn show(args: &FloodArgs, addr: SocketAddr, report: &FloodReport) -> Result<(), Failure> {

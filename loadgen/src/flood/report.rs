@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
@@ -31,9 +32,9 @@ Fields of the JSON object; requests are those planned after the warm-up, times a
   pushes                   frames that nobody asked for
   connections_lost         connections that ended, by why
   seconds                  from the end of the warm-up to the end of sending, or to the last answer if that came later
-  server_cpu_ns            CPU time of all --pid in that time / answered; null without --pid, or when one of them ended.
-                           From /proc/PID/task/*/schedstat (ns); from /proc/PID/stat (steps of 10 ms) where the kernel
-                           has none, or when threads ended meanwhile
+  server_cpu_ns            CPU time of all --pid in that time / answered; null without --pid, when one of them ended, or
+                           when it could not be read for half of that time. From /proc/PID/task/*/schedstat (ns); from
+                           /proc/PID/stat (steps of 10 ms) where the kernel has none, or when threads ended meanwhile
   generator_cpu_ns         the same of this process, which waits awake
   generator_busy           share of the time in which this process (its busiest thread) had something to do: near 1 it
                            is the generator that cannot go faster";
@@ -62,6 +63,8 @@ pub(super) struct FloodReport {
     pub(super) server_used_ns: Option<u64>,
     /// What this process used.
     pub(super) generator_used_ns: Option<u64>,
+    /// How long after the warm-up their use was first read.
+    pub(super) read_late: Duration,
     is_server_asked: bool,
 }
 
@@ -87,6 +90,7 @@ impl FloodReport {
             lost: Reasons::default(),
             server_used_ns: None,
             generator_used_ns: None,
+            read_late: Duration::ZERO,
             is_server_asked: !args.pid.is_empty(),
         };
         for LaneEnd { book, measured_ns, idle_ns, connections_left } in ends {
@@ -128,12 +132,12 @@ impl FloodReport {
         }
     }
 
-    /// CPU time for each answer.
+    /// CPU time for each answer; `None` as well when it was read for less than half of the time.
     fn each_ns(&self, used_ns: Option<u64>) -> Option<f64> {
-        let answered = self.by_status.total();
-        used_ns
-            .filter(|_| answered > 0)
-            .map(|used_ns| (exact(used_ns) / exact(answered) * 10.0).round() / 10.0)
+        let read_for = self.seconds - self.read_late.as_secs_f64();
+        let answered = exact(self.by_status.total()) * read_for / self.seconds;
+        let is_known = answered > 0.0 && read_for * 2.0 > self.seconds;
+        used_ns.filter(|_| is_known).map(|used_ns| (exact(used_ns) / answered * 10.0).round() / 10.0)
     }
 
     pub(super) fn json(&self) -> Value {
