@@ -1,7 +1,9 @@
 //! `rushgate-loadgen flood`: one kind of request, as many as the wire takes (closed loop) or at a given rate (open loop).
 //!
 //! Connections are opened on one tokio thread; then every thread runs a [`lane::Lane`] of its own over its share of
-//! them, without locks or tasks, and what they counted is added up at the end. A gateway that goes away ends it.
+//! them, without locks or tasks, and what they counted is added up at the end. The main thread reads the server's CPU
+//! time meanwhile ([`cpu`]). A server that goes away ends it. `--wire echo` asks a bare echo server in the place of a
+//! gateway: what machine and generator can do ([`wire`]).
 
 mod answers;
 mod book;

@@ -36,8 +36,8 @@ Fields of the JSON object; requests are those planned after the warm-up, times a
                            when it could not be read for half of that time. From /proc/PID/task/*/schedstat (ns); from
                            /proc/PID/stat (steps of 10 ms) where the kernel has none, or when threads ended meanwhile
   generator_cpu_ns         the same of this process, which waits awake
-  generator_busy           share of the time in which this process (its busiest thread) had something to do: near 1 it
-                           is the generator that cannot go faster";
+  generator_busy           share of the time in which this process (its busiest thread) had something to do, or waited for
+                           a core to do it: near 1 it is the generator that cannot go faster";
 
 /// All threads, added up. Of the requests planned after the warm-up: `sent` = `answered` + `errors`.
 #[derive(Debug)]
