@@ -94,22 +94,27 @@ pub(crate) async fn open(
     opened.unwrap_or(Err(OpenError::TimedOut))
 }
 
-async fn open_untimed(
-    addr: SocketAddr,
-    source: Option<SocketAddr>,
-    opening: &[u8],
-    has_first: bool,
-) -> Result<Opened, OpenError> {
+/// Connects, without delay between small writes, and says nothing yet.
+pub(crate) async fn connect(addr: SocketAddr, source: Option<SocketAddr>) -> Result<TcpStream, OpenError> {
     let local = |error: io::Error| OpenError::Local(error.kind());
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(local)?;
     socket.set_nodelay(true).map_err(local)?;
     if let Some(source) = source {
         socket.bind(source).map_err(local)?;
     }
-    let stream = socket.connect(addr).await.map_err(|error| match error.kind() {
+    socket.connect(addr).await.map_err(|error| match error.kind() {
         kind @ (io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse) => OpenError::Local(kind),
         kind => OpenError::Connect(kind),
-    })?;
+    })
+}
+
+async fn open_untimed(
+    addr: SocketAddr,
+    source: Option<SocketAddr>,
+    opening: &[u8],
+    has_first: bool,
+) -> Result<Opened, OpenError> {
+    let stream = connect(addr, source).await?;
     let mut opened = Opened {
         stream,
         inbox: BytesMut::new(),

@@ -82,6 +82,21 @@ pub(crate) struct Target {
 }
 
 impl TargetArgs {
+    /// Resolves the address alone: for servers that check no tokens.
+    pub(crate) fn addr(&self) -> Result<SocketAddr, Failure> {
+        resolve(&self.addr)
+    }
+
+    /// What is to be bought.
+    pub(crate) const fn article(&self) -> (ActivityId, SkuId) {
+        (ActivityId(self.activity), SkuId(self.sku))
+    }
+
+    /// The first user; the others follow it.
+    pub(crate) const fn first_user(&self) -> UserId {
+        UserId(self.first_user)
+    }
+
     /// Resolves the address and reads the keys.
     pub(crate) fn check(&self) -> Result<Target, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -16,7 +16,7 @@ use crate::config::KeyFiles;
 /// Runs the command.
 pub(super) fn run(args: ActivityArgs) -> Result<(), Failure> {
     output::start_logging("warn");
-    runtime(1)?.block_on(dispatch(args.command))
+    runtime()?.block_on(dispatch(args.command))
 }
 
 async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {

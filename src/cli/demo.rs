@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::Failure;
 use super::output::{print, print_json, start_logging};
-use super::startup::{gateway_settings, minter, open_store, runtime, verifier};
+use super::startup::{gateway_settings, minter, open_store, runtime_of_all_cores, verifier};
 use crate::admin::activities::{Activities, ActivityError, NewActivity, NewSku};
 use crate::admission::Cidr;
 use crate::admission::identity::Minter;
@@ -59,7 +59,7 @@ pub(super) fn run(args: DemoArgs) -> Result<(), Failure> {
     start_logging("error");
     let json = args.json;
     let data_dir = args.data_dir.clone();
-    let (report, activity) = runtime(0)?.block_on(run_demo(args))?;
+    let (report, activity) = runtime_of_all_cores()?.block_on(run_demo(args))?;
     if json {
         print_json(&report)?;
     } else {

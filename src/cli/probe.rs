@@ -1,11 +1,10 @@
 //! What a serving process tells of itself on the admin port.
 
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use crate::admin::http::Probe;
-use crate::gateway::{Ending, Gateway, Rung};
+use crate::gateway::{Ending, Event, Gateway, Rung};
 
 /// The process's probe: it is asked from the start on, before there is a gateway.
 #[derive(Debug, Default)]
@@ -43,13 +42,13 @@ fn metrics(gateway: &Gateway) -> String {
     family(&mut text, "rushgate_replies_total", "Replies by status", "status", statuses);
     let endings = Ending::ALL.iter().map(|ending| (ending.name(), counters.ending_count(*ending)));
     family(&mut text, "rushgate_connections_ended_total", "Ends of connections", "why", endings);
-    for (name, help, value) in [
-        ("rushgate_connections_accepted_total", "Connections accepted", &counters.accepted),
-        ("rushgate_pushes_total", "RESULT_PUSH frames handed to a connection", &counters.pushes),
-        ("rushgate_store_calls_total", "Calls that the store answered", &counters.calls_answered),
-        ("rushgate_store_calls_repeated_total", "Calls without a reply, repeated", &counters.calls_repeated),
+    for (name, help, event) in [
+        ("rushgate_connections_accepted_total", "Connections accepted", Event::Accepted),
+        ("rushgate_pushes_total", "RESULT_PUSH frames handed to a connection", Event::Push),
+        ("rushgate_store_calls_total", "Calls that the store answered", Event::CallAnswered),
+        ("rushgate_store_calls_repeated_total", "Calls without a reply, repeated", Event::CallRepeated),
     ] {
-        single(&mut text, name, "counter", help, value.load(Ordering::Relaxed));
+        single(&mut text, name, "counter", help, counters.event_count(event));
     }
     let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
     let keys = gateway.limiter_keys();

@@ -41,7 +41,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
         return Ok(());
     }
     start_logging("rushgate=info,warn");
-    runtime(config.gateway.worker_threads)?.block_on(serve(&config))
+    runtime()?.block_on(serve(&config))
 }
 
 async fn serve(config: &Config) -> Result<(), Failure> {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::{Builder, Runtime};
+
 use super::Failure;
 use crate::admission::identity::{Minter, Verifier, VerifyKey};
 use crate::config::{self, Config, ConnectionsMax};
@@ -14,16 +16,19 @@ use crate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 /// Descriptors kept for everything that is not a client: the store, the admin port, logs.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
-/// The runtime that a command's tasks run on; 0 threads = as many as cores.
-pub(super) fn runtime(worker_threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if worker_threads > 0 {
-        builder.worker_threads(worker_threads);
-    }
-    builder
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::cannot_start(format!("cannot start the runtime's threads: {error}")))
+/// The runtime for everything but the connections, which have threads of their own: one thread, this one.
+pub(super) fn runtime() -> Result<Runtime, Failure> {
+    started(&mut Builder::new_current_thread())
+}
+
+/// A runtime with a thread for each core, for commands that play the clients too.
+pub(super) fn runtime_of_all_cores() -> Result<Runtime, Failure> {
+    started(&mut Builder::new_multi_thread())
+}
+
+fn started(builder: &mut Builder) -> Result<Runtime, Failure> {
+    let runtime = builder.enable_all().build();
+    runtime.map_err(|error| Failure::cannot_start(format!("cannot start the runtime's threads: {error}")))
 }
 
 /// What the gateway is told.
@@ -32,6 +37,7 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
     let in_flight = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
     Ok(Settings {
         listen: gateway.listen,
+        worker_threads: gateway.worker_threads,
         connections_max: connections_max(gateway.connections_max)?,
         in_flight_max: in_flight(gateway.in_flight_max),
         service_in_flight_max: in_flight(gateway.service_in_flight_max),

@@ -1,7 +1,8 @@
 //! The gateway's two clocks, read once per wake and handed down as an argument.
 //!
-//! Any thread. The monotonic one counts from the gateway's start; the sale clock is the wall clock that windows
-//! and countdowns go by, and it never moves back: while the wall clock is behind, it stands still.
+//! Any thread. The monotonic one counts from the gateway's start. The sale clock is the wall clock that windows and
+//! countdowns go by: the monotonic clock plus a base that [`Clock::follow_wall_clock`] sets anew many times a second,
+//! so that a wake reads one clock, not two. It never moves back: while the wall clock is behind, it stands still.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -26,22 +27,69 @@ impl Now {
 #[derive(Debug)]
 pub(super) struct Clock {
     started: Instant,
-    sale_ms: AtomicU64,
+    /// Unix nanoseconds at the gateway's start, by the wall clock of the last look.
+    base_ns: AtomicU64,
+    /// The latest sale time that was told to anybody.
+    told_ms: AtomicU64,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { started: Instant::now(), sale_ms: AtomicU64::new(0) }
+        Self { started: Instant::now(), base_ns: AtomicU64::new(wall_ns()), told_ms: AtomicU64::new(0) }
     }
 }
 
 impl Clock {
     /// Reads both.
     pub(super) fn now(&self) -> Now {
-        let mono_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
-        let before = self.sale_ms.fetch_max(wall_ms, Ordering::Relaxed);
-        Now { mono_ns, sale_ms: before.max(wall_ms) }
+        let mono_ns = self.mono_ns();
+        let sale_ms = mono_ns.saturating_add(self.base_ns.load(Ordering::Relaxed)) / 1_000_000;
+        let told_ms = self.told_ms.load(Ordering::Relaxed);
+        if sale_ms <= told_ms {
+            return Now { mono_ns, sale_ms: told_ms };
+        }
+        // Once a millisecond and thread at most: the threads do not fight for it at every wake.
+        let told_ms = self.told_ms.fetch_max(sale_ms, Ordering::Relaxed);
+        Now { mono_ns, sale_ms: told_ms.max(sale_ms) }
+    }
+
+    /// Takes over what the wall clock says now. Until the next time the sale clock runs on by itself.
+    pub(super) fn follow_wall_clock(&self) {
+        self.follow(wall_ns());
+    }
+
+    fn follow(&self, wall_ns: u64) {
+        self.base_ns.store(wall_ns.saturating_sub(self.mono_ns()), Ordering::Relaxed);
+    }
+
+    fn mono_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+fn wall_ns() -> u64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    #[test]
+    fn the_sale_clock_follows_the_wall_clock_forward_and_stands_still_while_it_is_behind() {
+        let clock = Clock::default();
+        let first = clock.now();
+        assert!(first.sale_ms.abs_diff(wall_ns() / 1_000_000) < 1_000, "{first:?}");
+        clock.follow(first.sale_ms.saturating_add(HOUR_MS).saturating_mul(1_000_000));
+        let later = clock.now();
+        assert!(later.sale_ms >= first.sale_ms.saturating_add(HOUR_MS), "{later:?}");
+        clock.follow(first.sale_ms.saturating_mul(1_000_000));
+        assert_eq!(clock.now().sale_ms, later.sale_ms, "an hour behind: it stands still");
+        assert!(clock.now().mono_ns >= later.mono_ns, "the monotonic clock goes on");
+        clock.follow(later.sale_ms.saturating_add(HOUR_MS).saturating_mul(1_000_000));
+        assert!(clock.now().sale_ms >= later.sale_ms.saturating_add(HOUR_MS), "and goes on from there");
     }
 }

@@ -1,399 +1,388 @@
-//! One connection: reading, deadlines, writing.
+//! One connection: reading, writing, and when it is looked at.
 //!
-//! One task each. Every wake reads once into a buffer shared by the thread, handles all complete frames of it,
-//! and writes once; only an incomplete frame is kept between wakes. While replies wait for a slow reader nothing
-//! is read from it. A connection that ends takes nothing with it: what it has in the queue runs to its end.
+//! One task each, which stays on its worker's thread. Every wake reads once into a buffer that the connections of the
+//! thread share, handles all complete frames of it, and writes once; only an incomplete frame, or what a slow reader
+//! has not taken, is kept between wakes. While replies wait for a slow reader nothing is read from it. A connection
+//! that ends takes nothing with it: what it has in the queue runs to its end.
 
 use std::cell::RefCell;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep};
 
-use super::Core;
-use super::clock::Now;
+use super::conversation::{Answered, Conversation};
 use super::counters::Ending;
+use super::deadlines::{Deadlines, Standing};
 use super::linger::linger;
 use super::peer::Peer;
-use super::session::{Flow, Session};
+use super::roster::NEVER_MS;
+use super::session::Flow;
+use super::worker::Worker;
+use crate::protocol::Status;
 use crate::protocol::frame::{HEADER_BYTES, REPLY_BYTES_MAX};
-use crate::protocol::{Status, decode};
 
 /// Read at once at most; more waits for the next wake, so that no connection starves the others of its thread.
 const READ_BYTES: usize = 64 * 1024;
 /// A BUY's reply with its ORDER body.
 const BUY_REPLY_BYTES_MAX: usize = HEADER_BYTES + 32;
-/// After GOAWAY a connection on which all is answered closes when nothing came for so long: what the client sent
-/// before it heard GOAWAY still gets its `GOING_AWAY`.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What the connections of a thread share: nobody needs it between two wakes.
+#[derive(Debug)]
+struct Desk {
+    read: Box<[u8]>,
+    out: BytesMut,
+}
 
 thread_local! {
-    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+    static DESK: RefCell<Desk> =
+        RefCell::new(Desk { read: vec![0; READ_BYTES].into(), out: BytesMut::with_capacity(READ_BYTES) });
 }
 
-/// Times in monotonic milliseconds; `None` while they do not run.
-#[derive(Debug)]
-struct Deadlines {
-    handshake: u64,
-    /// The last complete frame.
-    heard: u64,
-    /// The first byte of the incomplete frame.
-    frame_since: Option<u64>,
-    /// Since when the reader has taken nothing of what waits for it.
-    blocked_since: Option<u64>,
-    /// GOAWAY was sent, or the client's last frame was read.
-    close: Option<u64>,
-    /// When GOAWAY was sent.
-    went_away: Option<u64>,
+/// What is left to do in a wake.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing: the socket or somebody else wakes.
+    Wait,
+    /// There may be more to do.
+    Again,
+    End(Ending),
 }
 
 #[derive(Debug)]
-struct Connection {
-    core: Arc<Core>,
-    session: Session,
+pub(super) struct Connection {
+    worker: Arc<Worker>,
+    conversation: Conversation,
     stream: TcpStream,
-    /// The incomplete frame, or frames held back while replies wait.
-    unread: BytesMut,
     /// Replies that the reader has not taken yet.
     pending: BytesMut,
     deadlines: Deadlines,
-    /// The reader is slow, and nothing is read from it: what it sends meanwhile is not late.
-    is_stalled: bool,
-    /// When bytes were last read.
-    read_ms: u64,
-    /// When the timer rings.
-    armed_ms: u64,
+    /// Its place in the roster, and when the roster rings.
+    place: usize,
+    rings_ms: u64,
     /// The client sends nothing new: close when all is answered.
     finishing: Option<Ending>,
 }
 
-/// Runs a connection to its end.
-pub(super) async fn run(core: Arc<Core>, stream: TcpStream, peer: Arc<Peer>) {
-    let now_ms = core.clock.now().mono_ms();
-    let deadlines = Deadlines {
-        handshake: now_ms.saturating_add(millis(core.settings.handshake_timeout)),
-        heard: now_ms,
-        frame_since: None,
-        blocked_since: None,
-        close: None,
-        went_away: None,
-    };
-    let session = Session::new(Arc::clone(&core), peer);
-    let mut connection = Connection {
-        core,
-        session,
-        stream,
-        unread: BytesMut::new(),
-        pending: BytesMut::new(),
-        deadlines,
-        is_stalled: false,
-        read_ms: now_ms,
-        armed_ms: 0,
-        finishing: None,
-    };
-    let ending = connection.serve().await;
-    connection.session.end();
-    connection.core.counters.ending(ending);
-    if !matches!(ending, Ending::Broken | Ending::SlowReader) {
-        // In a box, so that an idle connection's task has no room for its end.
-        Box::pin(linger(connection.stream, connection.pending)).await;
-    }
-}
-
 impl Connection {
-    async fn serve(&mut self) -> Ending {
-        let peer = Arc::clone(&self.session.peer);
-        let mut draining = self.core.draining.subscribe();
-        let mut is_draining = *draining.borrow_and_update();
-        self.armed_ms = self.next_deadline_ms();
-        let mut timer = Box::pin(tokio::time::sleep_until(self.instant_of(self.armed_ms)));
-        loop {
-            // Looked at here too, as is the time below: a socket that always has something to read keeps the
-            // select from ever coming to its later branches.
-            is_draining |= draining.has_changed().unwrap_or(false);
-            if is_draining && !self.session.going_away {
-                self.go_away();
-            }
-            if let Some(ending) = self.flush() {
-                return ending;
-            }
-            if self.pending.is_empty()
-                && let Some(ending) = self.finishing
-                && peer.in_flight() == 0
-            {
-                // A reply may have been left between the flush and the look.
-                peer.take_outbox(&mut self.pending);
-                if self.pending.is_empty() {
-                    return ending;
-                }
-                continue;
-            }
-            let may_read = self.pending.is_empty() && self.finishing.is_none();
-            if may_read && self.has_held_back() {
-                if let Some(ending) = self.read_and_answer(false) {
-                    return ending;
-                }
-                continue;
-            }
-            self.arm(timer.as_mut());
-            tokio::select! {
-                biased;
-                () = peer.wake.notified() => {}
-                readable = self.stream.readable(), if may_read => {
-                    if readable.is_err() {
-                        return Ending::Broken;
-                    }
-                    if let Some(ending) = self.read_and_answer(true).or_else(|| self.outrun()) {
-                        return ending;
-                    }
-                }
-                writable = self.stream.writable(), if !self.pending.is_empty() => {
-                    if writable.is_err() {
-                        return Ending::Broken;
-                    }
-                }
-                () = timer.as_mut() => {
-                    if let Some(ending) = self.overdue() {
-                        return ending;
-                    }
-                }
-                _ = draining.wait_for(|draining| *draining), if !is_draining => is_draining = true,
-            }
-            peer.take_outbox(&mut self.pending);
-        }
+    pub(super) fn new(worker: Arc<Worker>, stream: TcpStream, peer: Arc<Peer>) -> Self {
+        let settings = &worker.core.settings;
+        let deadlines = Deadlines::new(worker.core.clock.now().mono_ms(), settings);
+        let standing = Standing { is_authenticated: false, is_answered: true };
+        let rings_ms = deadlines.next_ms(settings, standing);
+        let place = worker.roster.enter(Arc::clone(&peer), rings_ms);
+        let conversation = Conversation::new(Arc::clone(&worker), peer);
+        let pending = BytesMut::new();
+        Self { worker, conversation, stream, pending, deadlines, place, rings_ms, finishing: None }
     }
 
-    /// Reads once (if `read`), handles every complete frame, appends the replies to what is to be written.
-    fn read_and_answer(&mut self, read: bool) -> Option<Ending> {
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            let kept = self.unread.len();
-            if buffer.len() < kept.saturating_add(READ_BYTES / 2) {
-                buffer.resize(kept.saturating_add(READ_BYTES), 0);
-            }
-            let (held, room) = buffer.split_at_mut_checked(kept)?;
-            held.copy_from_slice(&self.unread);
-            let fresh = match read.then(|| self.stream.try_read(room)) {
-                None => 0,
-                Some(Ok(0)) => {
-                    self.finish(Ending::Client);
-                    return None;
+    /// Serves until nothing can be done at the moment, or to the end.
+    fn serve(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+        // Before anything is looked for: what comes later wakes.
+        self.peer().register(cx.waker());
+        DESK.with_borrow_mut(|desk| {
+            loop {
+                desk.out.clear();
+                match self.step(cx, desk) {
+                    Next::Again => {}
+                    Next::Wait => return Poll::Pending,
+                    Next::End(ending) => {
+                        self.pending.extend_from_slice(&desk.out);
+                        return Poll::Ready(ending);
+                    }
                 }
-                Some(Ok(count)) => count,
-                Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => return None,
-                Some(Err(_)) => return Some(Ending::Broken),
-            };
-            let filled = buffer.get(..kept.saturating_add(fresh))?;
-            let now = self.core.clock.now();
-            self.read_ms = now.mono_ms();
-            let (consumed, ending) = self.answer(now, filled);
-            let rest = filled.get(consumed..)?;
-            if rest.is_empty() {
-                self.unread = BytesMut::new();
-                self.deadlines.frame_since = None;
-            } else {
-                if consumed > 0 || kept == 0 {
-                    self.deadlines.frame_since = Some(now.mono_ms());
-                }
-                self.unread = BytesMut::from(rest);
             }
-            ending
         })
     }
 
-    /// Handles the complete frames at the front of `bytes`; how many bytes that were, and whether it is the end.
-    fn answer(&mut self, now: Now, bytes: &[u8]) -> (usize, Option<Ending>) {
-        let mut consumed: usize = 0;
-        while let Some(rest) = bytes.get(consumed..) {
-            if self.pending.len() >= self.core.settings.outbound_bytes_max {
-                break;
+    fn step(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Next {
+        if self.worker.core.is_draining() && !self.conversation.session.going_away {
+            self.go_away(&mut desk.out);
+        }
+        self.peer().take_mail(&mut desk.out);
+        if self.peer().take_due()
+            && let Some(ending) = self.overdue(&mut desk.out)
+        {
+            return Next::End(ending);
+        }
+        if !self.pending.is_empty() {
+            self.pending.extend_from_slice(&desk.out);
+            desk.out.clear();
+            return self.write_pending(cx);
+        }
+        let next = if self.finishing.is_some() { Next::Wait } else { self.read_and_answer(cx, desk) };
+        if matches!(next, Next::End(_)) {
+            return next;
+        }
+        if !desk.out.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(cx, &desk.out) {
+                Poll::Ready(Ok(written)) if written == desk.out.len() => desk.out.clear(),
+                Poll::Ready(Ok(written)) => return self.hold(desk.out.get(written..).unwrap_or_default()),
+                Poll::Pending => return self.hold(&desk.out),
+                Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
             }
-            let (frame, frame_bytes) = match decode(rest, self.session.frame_bytes_max()) {
-                Ok(Some(found)) => found,
-                Ok(None) => break,
-                Err(error) => {
-                    self.session.error(0, error.status(), &error.to_string(), &mut self.pending);
-                    return (consumed, Some(Ending::BadFrame));
+        }
+        if self.conversation.session.going_away {
+            // Its last words may have begun.
+            self.set_ring();
+        }
+        match self.finishing {
+            None => next,
+            Some(_) if self.peer().in_flight() > 0 => Next::Wait,
+            // A reply may have been left since the look.
+            Some(_) if self.peer().has_mail() => Next::Again,
+            Some(ending) => Next::End(ending),
+        }
+    }
+
+    /// Reads once, or takes up what had to wait; handles every complete frame, appends the replies to what is written.
+    fn read_and_answer(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Next {
+        if self.conversation.is_held_back() {
+            let held = self.conversation.take_kept();
+            self.answer(&held, held.len(), &mut desk.out);
+            return Next::Again;
+        }
+        let kept = self.conversation.kept().len();
+        if desk.read.len() < kept.saturating_add(READ_BYTES / 2) {
+            desk.read = vec![0; kept.saturating_add(READ_BYTES)].into();
+        }
+        let Some((held, room)) = desk.read.split_at_mut_checked(kept) else { return Next::Wait };
+        held.copy_from_slice(self.conversation.kept());
+        let room_bytes = room.len();
+        let mut read = ReadBuf::new(room);
+        // A read that does not fill the buffer has emptied the socket: tokio then waits for the next event without
+        // another read.
+        match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+            Poll::Pending => return Next::Wait,
+            Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
+            Poll::Ready(Ok(())) => {}
+        }
+        let fresh = read.filled().len();
+        if fresh == 0 {
+            self.finish(Ending::Client);
+            return Next::Again;
+        }
+        let filled = desk.read.get(..kept.saturating_add(fresh)).unwrap_or_default();
+        match self.answer(filled, kept, &mut desk.out) {
+            Next::Again if fresh == room_bytes => {
+                // The others of this thread come first.
+                cx.waker().wake_by_ref();
+                Next::Wait
+            }
+            next => next,
+        }
+    }
+
+    /// Handles the complete frames of `filled`, the first `kept` bytes of which had been read before.
+    fn answer(&mut self, filled: &[u8], kept: usize, out: &mut BytesMut) -> Next {
+        let now = self.worker.core.clock.now();
+        let Answered { consumed, flow } = self.conversation.answer(now, filled, out);
+        if consumed > 0 {
+            self.deadlines.heard(now.mono_ms());
+        }
+        let rest = filled.get(consumed..).unwrap_or_default();
+        if rest.is_empty() {
+            if kept > 0 {
+                self.conversation.keep(rest);
+                self.deadlines.frame_began(None);
+            }
+        } else {
+            self.conversation.keep(rest);
+            if consumed > 0 || kept == 0 {
+                self.deadlines.frame_began(Some(now.mono_ms()));
+                self.set_ring();
+            }
+        }
+        match flow {
+            Flow::Go => Next::Again,
+            Flow::Finish => {
+                self.finish(Ending::Client);
+                Next::Again
+            }
+            Flow::Close(ending) => Next::End(ending),
+        }
+    }
+
+    /// Replies that the reader did not take at once: now it has to be waited for.
+    fn hold(&mut self, rest: &[u8]) -> Next {
+        self.pending = BytesMut::from(rest);
+        Next::Again
+    }
+
+    /// Writes what waits; while the reader takes nothing, nothing else is done for it.
+    fn write_pending(&mut self, cx: &mut Context<'_>) -> Next {
+        while !self.pending.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(cx, &self.pending) {
+                Poll::Ready(Ok(written)) => {
+                    self.pending.advance(written);
+                    self.deadlines.moved();
                 }
-            };
-            consumed = consumed.saturating_add(frame_bytes);
-            self.deadlines.heard = now.mono_ms();
-            match self.session.on_frame(now, &frame, &mut self.pending) {
-                Flow::Go => {}
-                Flow::Close(ending) => return (consumed, Some(ending)),
-                Flow::Finish => {
-                    self.finish(Ending::Client);
-                    break;
+                Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
+                Poll::Pending if self.pending.len() > self.pending_bytes_max() => {
+                    return Next::End(Ending::SlowReader);
+                }
+                Poll::Pending => {
+                    self.deadlines.blocked(self.worker.core.clock.now().mono_ms());
+                    self.set_ring();
+                    return Next::Wait;
                 }
             }
         }
-        (consumed, None)
-    }
-
-    /// Whether complete frames may stand in what was kept: only when replies had to wait.
-    fn has_held_back(&self) -> bool {
-        !matches!(decode(&self.unread, self.session.frame_bytes_max()), Ok(None))
+        // An idle connection holds no buffer.
+        self.pending = BytesMut::new();
+        self.deadlines.unblocked(self.worker.core.clock.now().mono_ms());
+        self.set_ring();
+        Next::Again
     }
 
     /// Nothing more is read; the connection closes when everything is answered, or soon after.
     fn finish(&mut self, ending: Ending) {
         self.finishing = Some(ending);
-        let timeout_ms = millis(self.core.settings.drain_timeout);
-        let close_ms = self.core.clock.now().mono_ms().saturating_add(timeout_ms);
-        self.deadlines.close = Some(self.deadlines.close.map_or(close_ms, |known| known.min(close_ms)));
+        let now_ms = self.worker.core.clock.now().mono_ms();
+        self.deadlines.close_after(now_ms, self.worker.core.settings.drain_timeout);
+        self.set_ring();
     }
 
-    fn go_away(&mut self) {
-        self.session.go_away(&mut self.pending);
-        let now_ms = self.core.clock.now().mono_ms();
-        let close_ms = now_ms.saturating_add(millis(self.core.settings.drain_timeout));
-        self.deadlines.close = Some(self.deadlines.close.map_or(close_ms, |known| known.min(close_ms)));
-        self.deadlines.went_away = Some(now_ms);
-    }
-
-    /// When the last words are over: GOAWAY was sent, all is answered and nothing comes any more.
-    fn last_words_ms(&self) -> Option<u64> {
-        let went_away_ms = self.deadlines.went_away?;
-        let is_answered = self.pending.is_empty() && self.session.peer.in_flight() == 0;
-        is_answered.then(|| went_away_ms.max(self.deadlines.heard).saturating_add(millis(LAST_WORDS)))
-    }
-
-    /// Writes what it can; an ending if the connection is broken, or if too much waits for its reader.
-    fn flush(&mut self) -> Option<Ending> {
-        while !self.pending.is_empty() {
-            match self.stream.try_write(&self.pending) {
-                Ok(written) => {
-                    self.pending.advance(written);
-                    self.deadlines.blocked_since = None;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let now_ms = self.core.clock.now().mono_ms();
-                    self.deadlines.blocked_since.get_or_insert(now_ms);
-                    self.is_stalled = true;
-                    return (self.pending.len() > self.pending_bytes_max()).then_some(Ending::SlowReader);
-                }
-                Err(_) => return Some(Ending::Broken),
-            }
-        }
-        // An idle connection holds no buffer.
-        self.pending = BytesMut::new();
-        if std::mem::take(&mut self.is_stalled) {
-            let now_ms = self.core.clock.now().mono_ms();
-            self.deadlines.heard = now_ms;
-            self.deadlines.frame_since = self.deadlines.frame_since.map(|_| now_ms);
-        }
-        None
+    fn go_away(&mut self, out: &mut BytesMut) {
+        self.conversation.session.go_away(out);
+        let now_ms = self.worker.core.clock.now().mono_ms();
+        self.deadlines.close_after(now_ms, self.worker.core.settings.drain_timeout);
+        self.deadlines.went_away(now_ms);
+        self.set_ring();
     }
 
     /// Replies stop with the reading: they may be over the bound by the one that reached it, and by those to the
     /// BUYs that were in flight. Only pushes go on.
     fn pending_bytes_max(&self) -> usize {
-        let in_flight_bytes = usize::from(self.session.in_flight_max()).saturating_mul(BUY_REPLY_BYTES_MAX);
-        self.core.settings.outbound_bytes_max.saturating_add(REPLY_BYTES_MAX).saturating_add(in_flight_bytes)
+        let in_flight_max = usize::from(self.conversation.session.in_flight_max());
+        let in_flight_bytes = in_flight_max.saturating_mul(BUY_REPLY_BYTES_MAX);
+        let outbound_bytes_max = self.worker.core.settings.outbound_bytes_max;
+        outbound_bytes_max.saturating_add(REPLY_BYTES_MAX).saturating_add(in_flight_bytes)
     }
 
-    /// The earliest moment at which something may be overdue.
-    fn next_deadline_ms(&self) -> u64 {
-        let settings = &self.core.settings;
-        let deadlines = &self.deadlines;
-        let after = |since_ms: u64, timeout| since_ms.saturating_add(millis(timeout));
-        let handshake = (!self.session.is_authenticated()).then_some(deadlines.handshake);
-        let idle = self.idle_since().map(|since_ms| after(since_ms, idle_timeout(settings.keepalive)));
-        let frame = self.frame_since().map(|since_ms| after(since_ms, settings.frame_timeout));
-        let blocked = deadlines.blocked_since.map(|since_ms| after(since_ms, settings.write_timeout));
-        [handshake, idle, frame, blocked, deadlines.close, self.last_words_ms()]
-            .into_iter()
-            .flatten()
-            .fold(u64::MAX, u64::min)
-    }
-
-    /// Since when an authenticated client is silent; not while nothing is read from it.
-    fn idle_since(&self) -> Option<u64> {
-        (self.session.is_authenticated() && !self.is_stalled).then_some(self.deadlines.heard)
-    }
-
-    /// Since when a frame is incomplete; not while nothing is read.
-    fn frame_since(&self) -> Option<u64> {
-        self.deadlines.frame_since.filter(|_| !self.is_stalled)
-    }
-
-    /// When a deadline is, for tokio's timer.
-    fn instant_of(&self, deadline_ms: u64) -> Instant {
-        let in_ms = deadline_ms.saturating_sub(self.core.clock.now().mono_ms());
-        let now = Instant::now();
-        now.checked_add(Duration::from_millis(in_ms.saturating_add(1))).unwrap_or(now)
-    }
-
-    /// Sets the timer only when it would ring too late; when it rings early, `overdue` finds nothing. Mostly there is
-    /// nothing to set, and then no clock is read.
-    fn arm(&mut self, timer: Pin<&mut Sleep>) {
-        let next_ms = self.next_deadline_ms();
-        if timer.is_elapsed() || next_ms.saturating_add(2) < self.armed_ms {
-            timer.reset(self.instant_of(next_ms));
-            self.armed_ms = next_ms;
+    /// Lets the roster ring when something may be overdue. It is told only of what comes sooner than it would ring
+    /// anyway; a connection that is rung too early finds nothing overdue.
+    fn set_ring(&mut self) {
+        let next_ms = self.deadlines.next_ms(&self.worker.core.settings, self.standing());
+        if next_ms < self.rings_ms {
+            self.rings_ms = next_ms;
+            self.worker.roster.set_due(self.place, next_ms);
         }
     }
 
-    /// What became overdue while there was always something to read.
-    fn outrun(&mut self) -> Option<Ending> {
-        if self.read_ms < self.next_deadline_ms() {
-            return None;
-        }
-        self.overdue()
-    }
-
-    /// What is overdue now, told to the client where it may still hear.
-    fn overdue(&mut self) -> Option<Ending> {
-        let now_ms = self.core.clock.now().mono_ms();
-        let settings = &self.core.settings;
-        let over = |since_ms: Option<u64>, timeout| {
-            since_ms.is_some_and(|since_ms| now_ms >= since_ms.saturating_add(millis(timeout)))
-        };
-        if over(self.deadlines.blocked_since, settings.write_timeout) {
-            return Some(Ending::SlowReader);
-        }
-        if self.deadlines.close.is_some_and(|close_ms| now_ms >= close_ms) {
-            return Some(self.finishing.unwrap_or(Ending::Drained));
-        }
-        if self.last_words_ms().is_some_and(|over_ms| now_ms >= over_ms) {
-            return Some(Ending::Drained);
-        }
-        let (ending, message) = if !self.session.is_authenticated() && now_ms >= self.deadlines.handshake {
-            (Ending::HandshakeTimeout, "HELLO and AUTH did not come in time")
-        } else if over(self.frame_since(), settings.frame_timeout) {
-            (Ending::FrameTimeout, "the frame did not become complete in time")
-        } else if over(self.idle_since(), idle_timeout(settings.keepalive)) {
-            (Ending::Idle, "nothing came for 1.5 times the keepalive interval")
-        } else {
+    /// The roster rang: what is overdue now, told to the client where it may still hear.
+    fn overdue(&mut self, out: &mut BytesMut) -> Option<Ending> {
+        self.rings_ms = NEVER_MS;
+        let now_ms = self.worker.core.clock.now().mono_ms();
+        let settings = &self.worker.core.settings;
+        let Some((ending, message)) = self.deadlines.overdue(now_ms, settings, self.standing()) else {
+            self.set_ring();
             return None;
         };
-        self.session.error(0, Status::TimedOut, message, &mut self.pending);
-        Some(ending)
+        if let Some(message) = message {
+            self.conversation.session.error(0, Status::TimedOut, message, out);
+        }
+        Some(if ending == Ending::Drained { self.finishing.unwrap_or(ending) } else { ending })
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            is_authenticated: self.conversation.session.is_authenticated(),
+            is_answered: self.pending.is_empty() && self.peer().in_flight() == 0,
+        }
+    }
+
+    fn peer(&self) -> &Arc<Peer> {
+        &self.conversation.session.peer
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// A place among the open connections: counted, and rung by the roster, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    worker: Arc<Worker>,
+    place: Option<usize>,
 }
 
-fn idle_timeout(keepalive: Duration) -> Duration {
-    keepalive.saturating_mul(3).checked_div(2).unwrap_or(keepalive)
+impl Seat {
+    /// `None` when the gateway holds as many connections as it may.
+    pub(super) fn take(worker: &Arc<Worker>) -> Option<Self> {
+        let open = worker.core.connections.fetch_add(1, Ordering::AcqRel);
+        let seat = Self { worker: Arc::clone(worker), place: None };
+        (open < worker.core.settings.connections_max).then_some(seat)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.worker.roster.leave(place);
+        }
+        self.worker.core.connections.fetch_sub(1, Ordering::AcqRel);
+        self.worker.core.connection_closed.notify_waiters();
+    }
+}
+
+/// A connection's task: it serves, then lets the last replies get through to a client that may still hear.
+pub(super) struct Life {
+    seat: Seat,
+    stage: Stage,
+}
+
+#[allow(clippy::large_enum_variant, reason = "nearly all are serving; a box would only add to them")]
+enum Stage {
+    Serving(Connection),
+    /// In a box, so that an idle connection has no room for its end.
+    Lingering(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Over,
+}
+
+impl Life {
+    pub(super) fn new(mut seat: Seat, stream: TcpStream, peer: Arc<Peer>) -> Self {
+        let connection = Connection::new(Arc::clone(&seat.worker), stream, peer);
+        seat.place = Some(connection.place);
+        Self { seat, stage: Stage::Serving(connection) }
+    }
+}
+
+impl Future for Life {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match &mut self.stage {
+                Stage::Over => return Poll::Ready(()),
+                Stage::Lingering(rest) => {
+                    ready!(rest.as_mut().poll(cx));
+                    self.stage = Stage::Over;
+                }
+                Stage::Serving(connection) => {
+                    let ending = ready!(connection.serve(cx));
+                    self.seat.worker.sheet.ending(ending);
+                    let is_heard = !matches!(ending, Ending::Broken | Ending::SlowReader);
+                    if let Stage::Serving(connection) = std::mem::replace(&mut self.stage, Stage::Over)
+                        && is_heard
+                    {
+                        let Connection { stream, pending, .. } = connection;
+                        self.stage = Stage::Lingering(Box::pin(linger(stream, pending)));
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn size_of_task<F: Future>(_: impl FnOnce(Arc<Core>, TcpStream, Arc<Peer>) -> F) -> usize {
-        size_of::<F>()
-    }
-
     #[test]
     fn an_idle_connection_is_small() {
-        let bytes = size_of_task(run);
-        assert!(bytes <= 1024, "the task of one connection takes {bytes} bytes");
+        let bytes = size_of::<Life>();
+        assert!(bytes <= 400, "the task of one connection takes {bytes} bytes");
     }
 }

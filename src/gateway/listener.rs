@@ -1,40 +1,56 @@
-//! The listener: accepts connections and starts a task for each.
+//! The listeners: accept connections and start a task for each.
 //!
-//! One task. It parses nothing and waits for nobody's bytes. At the connection cap it says so and closes; when
-//! accepting fails (descriptors used up) it backs off, counts, and goes on.
+//! One task a worker, each with a socket of its own on the shared port (`SO_REUSEPORT`): the kernel spreads new
+//! connections over them. It parses nothing and waits for nobody's bytes. At the connection cap it says so and
+//! closes; when accepting fails (descriptors used up) it backs off, counts, and goes on.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
 
-use super::Core;
-use super::counters::Ending;
+use super::connection::{Life, Seat};
+use super::counters::{Ending, Event};
 use super::peer::Peer;
+use super::worker::Worker;
 use crate::protocol::{Head, Opcode, Reply, Status, encode};
 
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: u32 = 4096;
+const BACKLOG: i32 = 4096;
 const BACK_OFF_MIN: Duration = Duration::from_millis(5);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 
-/// Binds the client port.
-pub(super) fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(listen)?;
-    socket.listen(BACKLOG)
+/// Binds the client port once for each worker.
+pub(super) fn bind(listen: SocketAddr, workers: usize) -> io::Result<Vec<StdListener>> {
+    // Sockets that share a port would also share it with another gateway's, unnoticed. So it is first bound by one
+    // that does not share.
+    let alone = bind_one(listen, false)?;
+    if workers <= 1 {
+        return Ok(vec![alone]);
+    }
+    let listen = alone.local_addr()?;
+    drop(alone);
+    (0..workers).map(|_| bind_one(listen, true)).collect()
+}
+
+fn bind_one(listen: SocketAddr, is_shared: bool) -> io::Result<StdListener> {
+    let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(is_shared)?;
+    socket.bind(&listen.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Accepts until the gateway drains; dropping the listener then refuses what comes later.
-pub(super) async fn run(core: Arc<Core>, listener: TcpListener) {
-    let mut draining = core.draining.subscribe();
+pub(super) async fn run(worker: &Arc<Worker>, listener: TcpListener) {
+    let mut draining = worker.core.draining.subscribe();
     let mut back_off = BACK_OFF_MIN;
-    let mut next_id: u64 = 0;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -43,11 +59,10 @@ pub(super) async fn run(core: Arc<Core>, listener: TcpListener) {
         match accepted {
             Ok((stream, from)) => {
                 back_off = BACK_OFF_MIN;
-                next_id = next_id.wrapping_add(1);
-                start(&core, stream, from, next_id);
+                start(worker, stream, from);
             }
             Err(error) => {
-                core.counters.ending(Ending::AcceptFailed);
+                worker.sheet.ending(Ending::AcceptFailed);
                 tracing::warn!(%error, wait = ?back_off, "cannot accept a connection; trying again");
                 tokio::time::sleep(back_off).await;
                 back_off = back_off.saturating_mul(2).min(BACK_OFF_MAX);
@@ -56,33 +71,22 @@ pub(super) async fn run(core: Arc<Core>, listener: TcpListener) {
     }
 }
 
-fn start(core: &Arc<Core>, stream: TcpStream, from: SocketAddr, id: u64) {
-    core.counters.accepted.fetch_add(1, Ordering::Relaxed);
-    let open = core.connections.fetch_add(1, Ordering::AcqRel);
-    let slot = Slot(Arc::clone(core));
-    if open >= core.settings.connections_max {
-        core.counters.ending(Ending::Refused);
-        core.counters.status(Status::TooManyConnections);
+fn start(worker: &Arc<Worker>, stream: TcpStream, from: SocketAddr) {
+    worker.sheet.event(Event::Accepted, 1);
+    let Some(seat) = Seat::take(worker) else {
+        worker.sheet.ending(Ending::Refused);
+        worker.sheet.status(Status::TooManyConnections);
         refuse(&stream);
         return;
-    }
+    };
+    let core = &worker.core;
+    let id = core.next_connection_id();
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, connection = id, "TCP_NODELAY not set");
     }
-    let peer = Arc::new(Peer::new(id, from.ip().to_canonical(), core.settings.outbound_bytes_max));
-    tokio::spawn(async move {
-        super::connection::run(Arc::clone(&slot.0), stream, peer).await;
-    });
-}
-
-/// Counts a connection as open until it is dropped, however its task ends.
-struct Slot(Arc<Core>);
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
-        self.0.connection_closed.notify_waiters();
-    }
+    let addr = from.ip().to_canonical();
+    let peer = Peer::new(id, addr, core.settings.outbound_bytes_max, Arc::clone(&worker.post));
+    tokio::spawn(Life::new(seat, stream, Arc::new(peer)));
 }
 
 /// Says why, as far as the socket takes it at once, and closes.

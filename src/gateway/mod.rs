@@ -1,31 +1,37 @@
 //! The gateway: connections, the funnel that every BUY climbs, and the task that sells.
 //!
-//! Tasks: one listener, one per connection, one stock task, one that follows the catalogue, one that forgets
-//! idle limiter keys. [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends
-//! it without losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the
-//! store.
+//! Threads: one worker per core, each with its own runtime, its own listener on the shared port and its own
+//! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that forgets idle
+//! limiter keys. [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
+//! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
 mod clock;
 mod connection;
+mod conversation;
 mod counters;
+mod deadlines;
 mod door;
 mod funnel;
 mod linger;
 mod listener;
 mod on_sale;
 mod peer;
+mod post;
+mod roster;
 mod session;
 mod settings;
 mod start;
 mod stock_task;
 mod subscribers;
 mod trouble;
+mod worker;
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, watch};
 
-pub use counters::{Counters, Ending, Rung};
+pub use conversation::Conversation;
+pub use counters::{Counters, Ending, Event, Rung};
 pub use settings::Settings;
 pub use start::{Gateway, StartError};
 
@@ -44,8 +50,27 @@ struct Core {
     /// Connections open.
     connections: AtomicUsize,
     connection_closed: Notify,
-    /// True once nothing new is taken.
+    connection_ids: AtomicU64,
+    /// True once nothing new is taken: read at every wake, so no lock stands before it.
+    is_draining: AtomicBool,
+    /// The same, for those who wait for it.
     draining: watch::Sender<bool>,
+}
+
+impl Core {
+    fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Nothing new is taken from now on.
+    fn drain(&self) {
+        self.is_draining.store(true, Ordering::Release);
+        self.draining.send_replace(true);
+    }
+
+    fn next_connection_id(&self) -> u64 {
+        self.connection_ids.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
 }
 
 /// What AUTH answers to a token that was refused.

@@ -1,16 +1,18 @@
-//! A peer: what other tasks may do with a connection, which is to leave a reply or a push for it.
+//! A peer: what other tasks may do with a connection, which is to leave a reply or a push for it, or to wake it.
 //!
 //! The connection's own task takes the bytes and writes them, and closes a reader too slow for them. Leaving bytes
 //! never waits: replies are bounded by the BUYs that may be in flight; a push that finds too many others waiting is
 //! dropped (RESULT is the truth). The lock is held for one append or one take.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
+use atomic_waker::AtomicWaker;
 use bytes::{BufMut, BytesMut};
-use tokio::sync::Notify;
 
+use super::post::Post;
 use crate::protocol::{Head, Opcode, Order, Reply, Status, UserId, encode, put_tlv, tlv};
 
 #[derive(Debug, Default)]
@@ -29,20 +31,49 @@ pub(super) struct Peer {
     pub(super) addr: IpAddr,
     outbound_bytes_max: usize,
     outbox: Mutex<Outbox>,
+    /// Something is in the outbox: the connection looks here at every wake, and takes the lock only then.
+    has_mail: AtomicBool,
+    /// The roster rang: something may be overdue.
+    is_due: AtomicBool,
     in_flight: AtomicU32,
-    pub(super) wake: Notify,
+    waker: AtomicWaker,
+    post: Arc<Post>,
 }
 
 impl Peer {
-    pub(super) fn new(id: u64, addr: IpAddr, outbound_bytes_max: usize) -> Self {
+    pub(super) fn new(id: u64, addr: IpAddr, outbound_bytes_max: usize, post: Arc<Post>) -> Self {
         Self {
             id,
             addr,
             outbound_bytes_max,
             outbox: Mutex::default(),
+            has_mail: AtomicBool::new(false),
+            is_due: AtomicBool::new(false),
             in_flight: AtomicU32::new(0),
-            wake: Notify::new(),
+            waker: AtomicWaker::new(),
+            post,
         }
+    }
+
+    /// Whom to wake when something is left here; to be said before looking for it.
+    pub(super) fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    /// Wakes the connection's task; best on its own thread.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Wakes the connection to look for what is overdue.
+    pub(super) fn ring(&self) {
+        self.is_due.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether the roster rang since the last call.
+    pub(super) fn take_due(&self) -> bool {
+        self.is_due.load(Ordering::Acquire) && self.is_due.swap(false, Ordering::AcqRel)
     }
 
     /// BUYs not answered yet.
@@ -61,18 +92,18 @@ impl Peer {
     }
 
     /// Leaves the reply to a BUY.
-    pub(super) fn answer(&self, request_id: u32, status: Status, hint_ms: u32, reply: &Reply) {
+    pub(super) fn answer(self: &Arc<Self>, request_id: u32, status: Status, hint_ms: u32, reply: &Reply) {
         let head = Head::reply(Opcode::Buy, request_id, status, hint_ms);
         {
             let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
             encode(&mut outbox.bytes, head, |_| {}, |body| reply.write(body));
         }
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
-        self.wake.notify_one();
+        self.notify();
     }
 
     /// Leaves a `RESULT_PUSH`; `user` is named on service connections. False if it had to be dropped.
-    pub(super) fn push(&self, user: Option<UserId>, order: Order) -> bool {
+    pub(super) fn push(self: &Arc<Self>, user: Option<UserId>, order: Order) -> bool {
         let head = Head::reply(Opcode::ResultPush, 0, Status::Ok, 0);
         let ext = |out: &mut BytesMut| {
             if let Some(user) = user {
@@ -89,19 +120,32 @@ impl Peer {
             let added = outbox.bytes.len().saturating_sub(before);
             outbox.push_bytes = outbox.push_bytes.saturating_add(added);
         }
-        self.wake.notify_one();
+        self.notify();
         true
     }
 
-    /// Moves what was left to the end of `pending`.
-    pub(super) fn take_outbox(&self, pending: &mut BytesMut) {
+    /// The connection's task is woken once for all that is left before it looks.
+    fn notify(self: &Arc<Self>) {
+        if !self.has_mail.swap(true, Ordering::AcqRel) {
+            self.post.put(Arc::clone(self));
+        }
+    }
+
+    /// Whether something was left that was not taken yet.
+    pub(super) fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Acquire)
+    }
+
+    /// Moves what was left to the end of `out`.
+    pub(super) fn take_mail(&self, out: &mut BytesMut) {
+        // Cleared before the lock is taken: what is left after that wakes anew.
+        if !self.has_mail() || !self.has_mail.swap(false, Ordering::AcqRel) {
+            return;
+        }
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
         outbox.push_bytes = 0;
-        if pending.is_empty() {
-            std::mem::swap(pending, &mut outbox.bytes);
-        } else {
-            pending.put_slice(&outbox.bytes);
-            outbox.bytes.clear();
-        }
+        out.put_slice(&outbox.bytes);
+        // An idle connection holds no buffer.
+        outbox.bytes = BytesMut::new();
     }
 }

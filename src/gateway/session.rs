@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::Core;
 use super::clock::Now;
 use super::counters::{Ending, Rung};
 use super::funnel::Ask;
 use super::peer::Peer;
+use super::worker::Worker;
 use crate::admission::identity::IdentityKind;
 use crate::protocol::frame::FRAME_BYTES_MAX_BEFORE_AUTH;
 use crate::protocol::{
@@ -70,7 +70,7 @@ impl Named {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Session {
-    core: Arc<Core>,
+    pub(super) worker: Arc<Worker>,
     pub(super) peer: Arc<Peer>,
     stage: Stage,
     /// GOAWAY was sent: nothing new is done.
@@ -78,8 +78,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) const fn new(core: Arc<Core>, peer: Arc<Peer>) -> Self {
-        Self { core, peer, stage: Stage::New, going_away: false }
+    pub(super) const fn new(worker: Arc<Worker>, peer: Arc<Peer>) -> Self {
+        Self { worker, peer, stage: Stage::New, going_away: false }
     }
 
     pub(super) const fn is_authenticated(&self) -> bool {
@@ -89,9 +89,9 @@ impl Session {
     /// Cap on the next frame.
     pub(super) fn frame_bytes_max(&self) -> usize {
         if self.is_authenticated() {
-            self.core.settings.frame_bytes_max
+            self.worker.core.settings.frame_bytes_max
         } else {
-            FRAME_BYTES_MAX_BEFORE_AUTH.min(self.core.settings.frame_bytes_max)
+            FRAME_BYTES_MAX_BEFORE_AUTH.min(self.worker.core.settings.frame_bytes_max)
         }
     }
 
@@ -140,7 +140,7 @@ impl Session {
     /// A BUY that is answered with an ERROR frame.
     fn count_frame_rung(&self, frame: &Frame<'_>) {
         if frame.opcode == Opcode::Buy as u8 {
-            self.core.counters.rung(Rung::Frame);
+            self.worker.sheet.rung(Rung::Frame);
         }
     }
 
@@ -159,7 +159,7 @@ impl Session {
 
     fn on_hello(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) {
         self.stage = Stage::Greeted;
-        let settings = &self.core.settings;
+        let settings = &self.worker.core.settings;
         let hello = Reply::Hello {
             server_time_ms: now.sale_ms,
             connection_id: self.peer.id,
@@ -204,8 +204,8 @@ impl Session {
                 };
                 return self.on_buy(now, frame, &ask, out);
             }
-            Request::Result { activity } => self.core.funnel.result(now, activity, speaker.user),
-            Request::Activity { activity } => self.core.funnel.activity(now, activity, speaker.user),
+            Request::Result { activity } => self.worker.core.funnel.result(now, activity, speaker.user),
+            Request::Activity { activity } => self.worker.core.funnel.activity(now, activity, speaker.user),
             // Challenges and purchase tokens: no activity asks for one.
             _ => (Status::NotRequired, 0, Reply::Empty),
         };
@@ -218,7 +218,7 @@ impl Session {
     /// A service connection hears of the later life of an order that it has asked about.
     fn subscribe_named(&self, user: UserId) {
         if matches!(self.stage, Stage::Service { .. }) {
-            self.core.subscribers.subscribe(user, &self.peer, true);
+            self.worker.core.subscribers.subscribe(user, &self.peer, true);
         }
     }
 
@@ -227,10 +227,10 @@ impl Session {
             self.refuse(frame, Status::TooManyInFlight, out);
             return;
         }
-        match self.core.funnel.buy(now, ask) {
-            Ok(()) => self.core.counters.rung(Rung::Passed),
+        match self.worker.core.funnel.buy(now, ask) {
+            Ok(()) => self.worker.sheet.rung(Rung::Passed),
             Err(refusal) => {
-                self.core.counters.rung(refusal.rung);
+                self.worker.sheet.rung(refusal.rung);
                 if matches!(refusal.status, Status::Already | Status::Unconfirmed) {
                     self.subscribe_named(ask.user);
                 }
@@ -240,7 +240,7 @@ impl Session {
     }
 
     fn on_auth(&mut self, now: Now, frame: &Frame<'_>, token: &[u8], out: &mut BytesMut) -> Flow {
-        let identity = match self.core.verifier.verify(token, now.sale_ms / 1000) {
+        let identity = match self.worker.core.verifier.verify(token, now.sale_ms / 1000) {
             Ok(identity) => identity,
             Err(error) => {
                 tracing::debug!(connection = self.peer.id, %error, "token refused");
@@ -263,7 +263,7 @@ impl Session {
             return Flow::Go;
         }
         if let (Stage::Greeted, Some(user)) = (self.stage, user) {
-            self.core.subscribers.subscribe(user, &self.peer, false);
+            self.worker.core.subscribers.subscribe(user, &self.peer, false);
         }
         self.stage = next;
         let reply = Reply::Auth { user, expires_at_ms, kind, in_flight_max: self.in_flight_max() };
@@ -283,8 +283,8 @@ impl Session {
     /// BUYs that may be unanswered at once on this connection.
     pub(super) fn in_flight_max(&self) -> u16 {
         match self.stage {
-            Stage::Service { .. } => self.core.settings.service_in_flight_max,
-            _ => self.core.settings.in_flight_max,
+            Stage::Service { .. } => self.worker.core.settings.service_in_flight_max,
+            _ => self.worker.core.settings.in_flight_max,
         }
     }
 
@@ -299,7 +299,7 @@ impl Session {
     }
 
     fn reply(&self, frame: &Frame<'_>, status: Status, hint_ms: u32, reply: &Reply, out: &mut BytesMut) {
-        self.core.counters.status(status);
+        self.worker.sheet.status(status);
         let head = Head {
             opcode: frame.opcode,
             flags: 0,
@@ -315,7 +315,7 @@ impl Session {
         if frame.opcode == Opcode::Buy as u8 {
             let on_connection =
                 matches!(status, Status::GoingAway | Status::TokenExpired | Status::TooManyInFlight);
-            self.core.counters.rung(if on_connection { Rung::Connection } else { Rung::Frame });
+            self.worker.sheet.rung(if on_connection { Rung::Connection } else { Rung::Frame });
         }
         let hint_ms = match status {
             Status::GoingAway | Status::TooManyInFlight => super::funnel::busy_hint_ms(),
@@ -326,7 +326,7 @@ impl Session {
 
     /// An ERROR frame: for what no known request can be answered with.
     pub(super) fn error(&self, request_id: u32, status: Status, message: &str, out: &mut BytesMut) {
-        self.core.counters.status(status);
+        self.worker.sheet.status(status);
         let head = Head::reply(Opcode::Error, request_id, status, 0);
         let reply = Reply::Error { message: message.to_owned() };
         encode(out, head, |_| {}, |body| reply.write(body));
@@ -335,7 +335,7 @@ impl Session {
     /// Tells the client that nothing new is taken.
     pub(super) fn go_away(&mut self, out: &mut BytesMut) {
         self.going_away = true;
-        let drain_ms = u32::try_from(self.core.settings.drain_timeout.as_millis()).unwrap_or(u32::MAX);
+        let drain_ms = u32::try_from(self.worker.core.settings.drain_timeout.as_millis()).unwrap_or(u32::MAX);
         let hint_ms = fastrand::u32(0..=1000);
         let head = Head::reply(Opcode::Goaway, 0, Status::GoingAway, hint_ms);
         encode(out, head, |_| {}, |body| Reply::Goaway { drain_ms }.write(body));
@@ -344,7 +344,7 @@ impl Session {
     /// The connection ends: pushes go elsewhere. What it has in the queue runs to its end.
     pub(super) fn end(&self) {
         if let Stage::App { user, .. } = self.stage {
-            self.core.subscribers.leave(user, &self.peer);
+            self.worker.core.subscribers.leave(user, &self.peer);
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::stock;
 pub struct Settings {
     /// Where clients connect; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Threads that serve connections; 0 = as many as cores.
+    pub worker_threads: usize,
     /// Connections held at a time; more are told `TOO_MANY_CONNECTIONS`.
     pub connections_max: usize,
     /// BUYs unanswered at a time on an app connection.
@@ -40,6 +42,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([0, 0, 0, 0], 7700)),
+            worker_threads: 0,
             connections_max: 10_000,
             in_flight_max: 64,
             service_in_flight_max: 1024,

@@ -3,9 +3,9 @@
 //! Runs on the caller's task. A start that fails leaves nothing running.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::clock::Clock;
+use super::conversation::Conversation;
 use super::counters::Counters;
 use super::door::Door;
 use super::funnel::Funnel;
@@ -20,6 +21,7 @@ use super::on_sale::OnSale;
 use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::trouble::Trouble;
+use super::worker::Worker;
 use super::{Core, Settings, listener};
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
@@ -43,19 +45,22 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The system gave no thread or no epoll.
+    #[error("cannot start a worker thread: {0}; raise the limits on processes and descriptors")]
+    Worker(io::Error),
     /// The store did not answer.
     #[error("cannot start on this store: {0}")]
     Store(#[from] StoreError),
 }
 
-/// A running gateway. Dropping it ends its tasks where they stand; open connections
-/// end with the runtime.
+/// A running gateway. Dropping it ends its tasks where they stand, and its workers with their connections.
 #[derive(Debug)]
 pub struct Gateway {
     core: Arc<Core>,
     local_addr: SocketAddr,
     stock_state: watch::Receiver<StockState>,
     tasks: Vec<AbortHandle>,
+    stop_workers: watch::Sender<bool>,
 }
 
 impl Gateway {
@@ -67,8 +72,9 @@ impl Gateway {
         store: Arc<S>,
     ) -> Result<Self, StartError> {
         let listen = settings.listen;
-        let listener = listener::bind(listen).map_err(|source| StartError::Listen { listen, source })?;
-        let local_addr = listener.local_addr().map_err(|source| StartError::Listen { listen, source })?;
+        let failed = |source| StartError::Listen { listen, source };
+        let listeners = listener::bind(listen, worker_threads(&settings)).map_err(failed)?;
+        let local_addr = listeners.first().map_or(Ok(listen), StdListener::local_addr).map_err(failed)?;
         let registration = store.register().await?;
         store.drive_loads().await?;
         let version = store.version().await?;
@@ -98,6 +104,8 @@ impl Gateway {
             counters: Counters::default(),
             connections: AtomicUsize::new(0),
             connection_closed: Notify::new(),
+            connection_ids: AtomicU64::new(0),
+            is_draining: AtomicBool::new(false),
             draining: watch::Sender::new(false),
         });
         let state = watch::Sender::new(StockState::default());
@@ -114,8 +122,14 @@ impl Gateway {
         }
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
         tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
-        tasks.push(tokio::spawn(listener::run(Arc::clone(&core), listener)).abort_handle());
-        Ok(Self { core, local_addr, stock_state, tasks })
+        let stop_workers = watch::Sender::new(false);
+        let gateway = Self { core, local_addr, stock_state, tasks, stop_workers };
+        for (number, listener) in listeners.into_iter().enumerate() {
+            let worker = Arc::new(Worker::new(Arc::clone(&gateway.core)));
+            let stop = gateway.stop_workers.subscribe();
+            worker.start(number, listener, stop).map_err(StartError::Worker)?;
+        }
+        Ok(gateway)
     }
 
     /// Where clients connect.
@@ -145,7 +159,7 @@ impl Gateway {
         let answer_by_ms =
             |sent_ms: u64| sent_ms.saturating_add(self.core.settings.stock.unconfirmed_after_ms);
         let reasons = [
-            (*self.core.draining.borrow(), "draining"),
+            (self.core.is_draining(), "draining"),
             (!state.is_known, "a shard is not known yet"),
             (state.is_fenced, "another process uses this one's number; restart this one"),
             (!self.core.funnel.board.is_fresh(now_ms), "the feeds lag behind their bound"),
@@ -162,14 +176,20 @@ impl Gateway {
         self.core.funnel.limits.key_counts()
     }
 
+    /// A conversation that no socket belongs to: what would a client at `from` be answered?
+    pub fn conversation(&self, from: IpAddr) -> Conversation {
+        Conversation::apart(&self.core, from)
+    }
+
     fn stop(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+        self.stop_workers.send_replace(true);
     }
 
     /// Ends it: accepts nothing more, says GOAWAY, answers everything accepted, closes what is left after the
     /// drain timeout. True if everything accepted was answered.
     pub async fn drain(&self) -> bool {
-        self.core.draining.send_replace(true);
+        self.core.drain();
         let timeout = self.core.settings.drain_timeout.saturating_add(Duration::from_secs(1));
         let closed = async {
             loop {
@@ -200,6 +220,13 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+fn worker_threads(settings: &Settings) -> usize {
+    match settings.worker_threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
     }
 }
 

@@ -5,13 +5,13 @@
 //! never decides anything about stock itself. A store that fails is asked again; the engine tells the clients.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
 use super::Core;
+use super::counters::{Event, Sheet};
 use super::door::{Admitted, Ticket};
 use super::funnel::{busy_hint_ms, order_of};
 use super::on_sale::OnSale;
@@ -52,6 +52,7 @@ pub(super) struct StockState {
 
 pub(super) struct StockTask<S> {
     core: Arc<Core>,
+    sheet: Arc<Sheet>,
     store: Arc<S>,
     stock: Stock<Ticket>,
     state: watch::Sender<StockState>,
@@ -74,6 +75,7 @@ impl<S: ReservationStore> StockTask<S> {
     ) -> Self {
         Self {
             on_sale: core.funnel.on_sale.load_full(),
+            sheet: core.counters.sheet(),
             core,
             store,
             stock,
@@ -155,14 +157,14 @@ impl<S: ReservationStore> StockTask<S> {
         match arrival {
             Arrival::Answered { shard, number, reply: Ok(reply) } => {
                 self.copies_out[shard] = self.copies_out[shard].saturating_sub(1);
-                self.core.counters.calls_answered.fetch_add(1, Ordering::Relaxed);
+                self.sheet.event(Event::CallAnswered, 1);
                 self.call_trouble.over();
                 self.stock.on_reply(now_ms, shard, number, reply);
             }
             Arrival::Answered { shard, number, reply: Err(error) } => {
                 self.copies_out[shard] = self.copies_out[shard].saturating_sub(1);
                 self.call_trouble.happened(&error);
-                self.core.counters.calls_repeated.fetch_add(1, Ordering::Relaxed);
+                self.sheet.event(Event::CallRepeated, 1);
                 self.stock.on_no_reply(now_ms, shard, number);
             }
             Arrival::Snapshot { shard, snapshot } => {
@@ -240,7 +242,7 @@ impl<S: ReservationStore> StockTask<S> {
     fn send(&mut self, call: Call, arrivals: &mpsc::Sender<Arrival>) {
         let copies = &mut self.copies_out[call.shard];
         if *copies > 0 {
-            self.core.counters.calls_repeated.fetch_add(1, Ordering::Relaxed);
+            self.sheet.event(Event::CallRepeated, 1);
             self.call_trouble.happened(&"no reply within stock.call_timeout");
         }
         if *copies >= COPIES_MAX {
@@ -261,7 +263,7 @@ impl<S: ReservationStore> StockTask<S> {
         }
         for (user, mark) in self.stock.take_news() {
             let pushed = self.core.subscribers.push(user, order_of(mark));
-            self.core.counters.pushes.fetch_add(pushed, Ordering::Relaxed);
+            self.sheet.event(Event::Push, pushed);
         }
         for shard in ShardId::all() {
             self.core.funnel.door.set_behind(shard, self.stock.waiting(shard));
@@ -288,7 +290,7 @@ impl<S: ReservationStore> StockTask<S> {
                 (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
             }
         };
-        self.core.counters.status(status);
+        self.sheet.status(status);
         ticket.peer.answer(ticket.request_id, status, hint_ms, &reply);
         // A service connection hears of the order from now on.
         let has_order = matches!(outcome, Outcome::Queued(_) | Outcome::Already(_) | Outcome::Unconfirmed(_));

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rushgate::admin::activities::{Activities, NewActivity, NewSku};
@@ -12,7 +11,7 @@ use rushgate::admission::identity::{
     IdentityKind, IdentitySettings, MintKey, MintSettings, Minter, Verifier, VerifyKey,
 };
 use rushgate::admission::limits::{IpOverride, Limits, LimitsSettings, Rate};
-use rushgate::gateway::{Ending, Gateway, Rung, Settings};
+use rushgate::gateway::{Ending, Event, Gateway, Rung, Settings};
 use rushgate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -197,8 +196,8 @@ impl House {
             .iter()
             .map(|ending| (format!("ending {}", ending.name()), counters.ending_count(*ending)));
         let statuses = counters.status_counts().map(|(status, count)| (status.name().to_owned(), count));
-        let accepted = counters.accepted.load(Ordering::Relaxed);
-        let pushes = counters.pushes.load(Ordering::Relaxed);
+        let accepted = counters.event_count(Event::Accepted);
+        let pushes = counters.event_count(Event::Push);
         let others = [("accepted".to_owned(), accepted), ("pushes".to_owned(), pushes)];
         rungs.chain(endings).chain(statuses).chain(others).filter(|(_, count)| *count > 0).collect()
     }

@@ -28,7 +28,8 @@ fn before_the_window_the_time_that_is_left_is_told_and_no_unit_is_touched() {
     assert_eq!(answer.status, Status::NotStarted);
     let Reply::OpensAt { opens_at_ms: told_ms, server_time_ms } = answer.reply else { panic!("{answer:?}") };
     assert_eq!(told_ms, opens_at_ms);
-    assert!((before_ms..=after_ms).contains(&server_time_ms));
+    // The sale clock looks at the wall clock many times a second, not at each request.
+    assert!((before_ms - 2..=after_ms + 2).contains(&server_time_ms));
     assert_eq!(u64::from(answer.hint_ms), opens_at_ms - server_time_ms);
     assert_eq!((house.gate.arrived(), house.sold()), (0, (0, 0)));
 }

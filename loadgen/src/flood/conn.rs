@@ -12,8 +12,12 @@ use rushgate::protocol::{FrameError, Opcode, Status, UserId, decode};
 
 use super::book::Book;
 use super::pace::Pace;
+use super::wire::Wire;
 use crate::opening::Opened;
 use crate::work::{Asked, status_name};
+
+/// Where a frame's request id begins.
+const REQUEST_ID_AT: usize = 8;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +28,9 @@ pub(super) enum Lost {
     /// Reset, or something like it.
     #[error("broken ({0})")]
     Broken(io::ErrorKind),
+    /// An echo that is not what was sent.
+    #[error("ended by an echo that differs from its request")]
+    Differs,
     /// What came is no frame.
     #[error("ended by a bad frame ({0})")]
     Frame(#[from] FrameError),
@@ -46,6 +53,7 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) stream: TcpStream,
+    wire: Wire,
     slots: Vec<Slot>,
     /// The frame of each place; none on service connections.
     frames: Vec<Box<[u8]>>,
@@ -61,7 +69,7 @@ pub(super) struct Conn {
 
 impl Conn {
     /// `fixed`: the one request of this connection, where no user has to be named.
-    pub(super) fn new(opened: Opened, depth: u16, fixed: Option<&Asked>) -> io::Result<Self> {
+    pub(super) fn new(opened: Opened, wire: Wire, depth: u16, fixed: Option<&Asked>) -> io::Result<Self> {
         let stream = opened.stream.into_std()?;
         stream.set_nonblocking(true)?;
         let frames = fixed.map_or_else(Vec::new, |asked| {
@@ -75,6 +83,7 @@ impl Conn {
         let slot = Slot { is_taken: false, planned_ns: 0, sent_ns: 0 };
         Ok(Self {
             stream: TcpStream::from_std(stream),
+            wire,
             slots: vec![slot; usize::from(depth)],
             frames,
             inbox: opened.inbox,
@@ -163,6 +172,52 @@ impl Conn {
     }
 
     fn frames_of(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        pace: &Pace,
+        book: &mut Book,
+        freed: impl FnMut(u16),
+    ) -> Result<usize, Lost> {
+        match self.wire {
+            Wire::Rushgate => self.replies_of(bytes, now_ns, pace, book, freed),
+            Wire::Echo => self.echoes_of(bytes, now_ns, pace, book, freed),
+        }
+    }
+
+    /// Every frame of this wire is as long as the first.
+    fn echoes_of(
+        &mut self,
+        bytes: &[u8],
+        now_ns: u64,
+        pace: &Pace,
+        book: &mut Book,
+        mut freed: impl FnMut(u16),
+    ) -> Result<usize, Lost> {
+        let mut taken = 0_usize;
+        let frame_bytes = self.frames.first().map_or(usize::MAX, |frame| frame.len());
+        for echo in bytes.chunks_exact(frame_bytes) {
+            taken = taken.saturating_add(frame_bytes);
+            let request_id = echo
+                .get(REQUEST_ID_AT..)
+                .and_then(<[u8]>::first_chunk)
+                .map_or(0, |id| u32::from_be_bytes(*id));
+            let slot = request_id.checked_sub(1).and_then(|slot| u16::try_from(slot).ok());
+            let slot = slot.ok_or(Lost::Stray(request_id))?;
+            let place = self.slots.get_mut(usize::from(slot)).filter(|place| place.is_taken);
+            let place = place.ok_or(Lost::Stray(request_id))?;
+            if self.frames.get(usize::from(slot)).is_none_or(|frame| **frame != *echo) {
+                return Err(Lost::Differs);
+            }
+            place.is_taken = false;
+            book.answered(Status::Ok.code(), place.planned_ns, place.sent_ns, now_ns, pace);
+            self.in_flight = self.in_flight.saturating_sub(1);
+            freed(slot);
+        }
+        Ok(taken)
+    }
+
+    fn replies_of(
         &mut self,
         bytes: &[u8],
         now_ns: u64,

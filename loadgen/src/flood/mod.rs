@@ -5,26 +5,31 @@
 
 mod book;
 mod conn;
+mod cpu;
 mod lane;
 mod pace;
 mod report;
+mod wire;
 
+use std::net::SocketAddr;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use clap::Args;
 use rushgate::config::parse_duration;
 
 use self::conn::Conn;
+use self::cpu::Processes;
 use self::lane::{Lane, LaneEnd};
 use self::pace::Pace;
 use self::report::FloodReport;
-use crate::opening::{Opened, open_all, runtime};
+use self::wire::Wire;
+use crate::opening::Opened;
 use crate::output::{Failure, print};
 use crate::sources::{Sources, reserve_descriptors};
-use crate::target::{Target, TargetArgs};
-use crate::work::{Asked, Work, opening};
+use crate::target::TargetArgs;
+use crate::work::{Asked, Work};
 
 /// Threads need a moment to start; the first request is planned so long after the last connection.
 const START_AFTER: Duration = Duration::from_millis(20);
@@ -34,6 +39,9 @@ const START_AFTER: Duration = Duration::from_millis(20);
 pub(crate) struct FloodArgs {
     #[command(flatten)]
     target: TargetArgs,
+    /// What is spoken
+    #[arg(long, value_enum, default_value = "rushgate")]
+    wire: Wire,
     /// What is asked
     #[arg(long, value_enum, default_value = "buy")]
     work: Work,
@@ -65,6 +73,9 @@ pub(crate) struct FloodArgs {
     /// Threads; each has its share of the connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
+    /// The server's process id (several: all its workers): prints its CPU time for each answer
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -72,6 +83,32 @@ pub(crate) struct FloodArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &FloodArgs) -> Result<(), Failure> {
+    check(args)?;
+    let connections = usize::try_from(args.connections).map_err(Failure::cannot_start)?;
+    let (addr, opened) = match args.wire {
+        Wire::Rushgate => {
+            let target = args.target.check()?;
+            reserve_descriptors(connections)?;
+            let sources = Sources::for_connections(target.addr, connections)?;
+            (target.addr, wire::open_rushgate(&target, args, sources)?)
+        }
+        Wire::Echo => {
+            let addr = args.target.addr()?;
+            reserve_descriptors(connections)?;
+            (addr, wire::open_echo(addr, connections, Sources::for_connections(addr, connections)?)?)
+        }
+    };
+    let mut server = Processes::begin(&args.pid)?;
+    let mut own = Processes::begin(&[std::process::id()])?;
+    let ends = measure(args, lanes(args, opened)?, &mut [&mut server, &mut own])?;
+    let mut report = FloodReport::new(args, ends)?;
+    report.server_used_ns = server.used_ns();
+    report.generator_used_ns = own.used_ns();
+    show(args, addr, &report)
+}
+
+/// What one argument alone cannot tell.
+fn check(args: &FloodArgs) -> Result<(), Failure> {
     if args.warmup > Duration::from_secs(600) {
         return Err(Failure::cannot_start("--warmup is more than 10 minutes"));
     }
@@ -81,59 +118,63 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), Failure> {
             args.threads, args.connections
         )));
     }
-    let target = args.target.check()?;
-    let connections = usize::try_from(args.connections).map_err(Failure::cannot_start)?;
-    reserve_descriptors(connections)?;
-    let opened = open_connections(&target, args, connections)?;
-    let lanes = lanes(&target, args, opened)?;
+    if args.wire == Wire::Echo && (args.service || args.work != Work::Buy) {
+        return Err(Failure::cannot_start(
+            "--wire echo sends the BUYs of app connections; leave out --service and --work",
+        ));
+    }
+    Ok(())
+}
+
+/// Runs every lane to its end, and reads the clocks of `processes` when the warm-up is over.
+fn measure(
+    args: &FloodArgs,
+    lanes: Vec<Lane>,
+    processes: &mut [&mut Processes],
+) -> Result<Vec<LaneEnd>, Failure> {
     let started_at = Instant::now().checked_add(START_AFTER).unwrap_or_else(Instant::now);
-    let threads: Vec<_> = lanes.into_iter().map(|lane| thread::spawn(move || lane.run(started_at))).collect();
+    let (running, ended) = channel::<()>();
+    let start = |lane: Lane| {
+        let running = running.clone();
+        thread::spawn(move || {
+            let end = lane.run(started_at);
+            drop(running);
+            end
+        })
+    };
+    let threads: Vec<_> = lanes.into_iter().map(start).collect();
+    drop(running);
+    let measured_from = started_at.checked_add(args.warmup).unwrap_or(started_at);
+    // Nothing is ever sent: it is disconnected once all have ended, which may be before the warm-up does.
+    let waited = ended.recv_timeout(measured_from.saturating_duration_since(Instant::now()));
+    if waited == Err(RecvTimeoutError::Timeout) {
+        for processes in processes.iter_mut() {
+            processes.begin_again();
+        }
+    }
     let mut ends = Vec::with_capacity(threads.len());
     for thread in threads {
         let end = thread.join().map_err(|_| Failure::bad_result(vec!["a thread failed".to_owned()]))?;
         ends.push(end.map_err(|error| Failure::bad_result(vec![format!("a thread failed: {error}")]))?);
     }
-    show(args, &target, ends)
+    Ok(ends)
 }
 
-fn show(args: &FloodArgs, target: &Target, ends: Vec<LaneEnd>) -> Result<(), Failure> {
-    let report = FloodReport::new(args, ends)?;
+fn show(args: &FloodArgs, addr: SocketAddr, report: &FloodReport) -> Result<(), Failure> {
     if args.json {
         print(&report.json());
     } else {
-        print(&report);
+        print(report);
     }
-    let complaints = report.complaints(target.addr);
+    let complaints = report.complaints(addr);
     if complaints.is_empty() { Ok(()) } else { Err(Failure::bad_result(complaints)) }
 }
 
-fn open_connections(target: &Target, args: &FloodArgs, connections: usize) -> Result<Vec<Opened>, Failure> {
-    let sources = Sources::for_connections(target.addr, connections)?;
-    let mut openings = Vec::with_capacity(connections);
-    let service = args.service.then(|| target.service_token()).transpose()?;
-    for number in 0..u64::from(args.connections) {
-        let bytes = match &service {
-            Some(token) => opening(token, None),
-            None => opening(&target.app_token(number)?, None),
-        };
-        openings.push(bytes.freeze());
-    }
-    runtime()?.block_on(open_each(target, sources, openings))
-}
-
-/// All or none: a flood over fewer connections than asked for would be another measurement.
-async fn open_each(target: &Target, sources: Sources, openings: Vec<Bytes>) -> Result<Vec<Opened>, Failure> {
-    let mut opened = Vec::with_capacity(openings.len());
-    for (_, result) in open_all(target.addr, sources, openings).await {
-        opened.push(result.map_err(|error| error.cannot_start(target.addr))?);
-    }
-    Ok(opened)
-}
-
 /// Deals the connections out, one to each thread in turn.
-fn lanes(target: &Target, args: &FloodArgs, opened: Vec<Opened>) -> Result<Vec<Lane>, Failure> {
+fn lanes(args: &FloodArgs, opened: Vec<Opened>) -> Result<Vec<Lane>, Failure> {
     let threads = u64::from(args.threads);
-    let asked = Asked::new(args.work, target.activity, target.sku);
+    let (activity, sku) = args.target.article();
+    let asked = Asked::new(args.work, activity, sku);
     let mut dealt: Vec<Vec<Conn>> = Vec::new();
     dealt.resize_with(usize::try_from(threads).map_err(Failure::cannot_start)?, Vec::new);
     for (number, opened) in opened.into_iter().enumerate() {
@@ -144,7 +185,7 @@ fn lanes(target: &Target, args: &FloodArgs, opened: Vec<Opened>) -> Result<Vec<L
             )));
         }
         let fixed = (!args.service).then_some(&asked);
-        let conn = Conn::new(opened, args.depth, fixed).map_err(Failure::cannot_start)?;
+        let conn = Conn::new(opened, args.wire, args.depth, fixed).map_err(Failure::cannot_start)?;
         if let Some(lane) = number.checked_rem(dealt.len()).and_then(|lane| dealt.get_mut(lane)) {
             lane.push(conn);
         }
@@ -157,7 +198,7 @@ fn lanes(target: &Target, args: &FloodArgs, opened: Vec<Opened>) -> Result<Vec<L
             all.checked_div(threads).unwrap_or(all).saturating_add(extra)
         };
         let users = args.service.then(|| lane::Users {
-            first: target.user(0).0,
+            first: args.target.first_user().0,
             count: args.users,
             next: args.users.checked_div(threads).unwrap_or(0).saturating_mul(number),
         });

@@ -4,16 +4,18 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use hdrhistogram::Histogram;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::FloodArgs;
 use super::lane::LaneEnd;
+use super::wire::Wire;
 use crate::output::Failure;
 use crate::tally::{ByStatus, Reasons, exact, histogram, per_second, quantile_us, tenths_us};
 
 /// All threads, added up. Of the requests planned after the warm-up: `sent` = `answered` + `errors`.
 #[derive(Debug)]
 pub(super) struct FloodReport {
+    wire: Wire,
     work: &'static str,
     is_service: bool,
     connections: u32,
@@ -29,11 +31,17 @@ pub(super) struct FloodReport {
     unsent: u64,
     pushes: u64,
     lost: Reasons,
+    /// What the server's processes used while it was measured; `None`: not asked, or one is gone.
+    pub(super) server_used_ns: Option<u64>,
+    /// What this process used.
+    pub(super) generator_used_ns: Option<u64>,
+    is_server_asked: bool,
 }
 
 impl FloodReport {
     pub(super) fn new(args: &FloodArgs, ends: Vec<LaneEnd>) -> Result<Self, Failure> {
         let mut report = Self {
+            wire: args.wire,
             work: args.work.name(),
             is_service: args.service,
             connections: args.connections,
@@ -49,6 +57,9 @@ impl FloodReport {
             unsent: 0,
             pushes: 0,
             lost: Reasons::default(),
+            server_used_ns: None,
+            generator_used_ns: None,
+            is_server_asked: !args.pid.is_empty(),
         };
         for LaneEnd { book, measured_ns, connections_left } in ends {
             report.connections_left = report.connections_left.saturating_add(connections_left);
@@ -74,11 +85,32 @@ impl FloodReport {
         per_second(self.by_status.total(), self.seconds)
     }
 
+    const fn mode(&self) -> &'static str {
+        if self.is_service { "service" } else { "app" }
+    }
+
+    /// Outcomes by name: an echo has none but that it came.
+    fn outcomes(&self) -> Vec<(String, u64)> {
+        match self.wire {
+            Wire::Rushgate => self.by_status.named(),
+            Wire::Echo => vec![("echo".to_owned(), self.by_status.total())],
+        }
+    }
+
+    /// CPU time for each answer.
+    fn each_ns(&self, used_ns: Option<u64>) -> Option<f64> {
+        let answered = self.by_status.total();
+        used_ns
+            .filter(|_| answered > 0)
+            .map(|used_ns| (exact(used_ns) / exact(answered) * 10.0).round() / 10.0)
+    }
+
     pub(super) fn json(&self) -> Value {
         let (latency, service) = (&self.latency_ns, &self.service_ns);
         json!({
+            "wire": self.wire.name(),
             "work": self.work,
-            "mode": if self.is_service { "service" } else { "app" },
+            "mode": self.mode(),
             "connections": self.connections,
             "depth": self.depth,
             "open_loop": self.rate_per_s.is_some(),
@@ -92,12 +124,14 @@ impl FloodReport {
             "service_p99_us": quantile_us(service, 0.99),
             "sent": self.sent,
             "answered": self.by_status.total(),
-            "by_status": self.by_status.json(),
+            "by_status": self.outcomes().into_iter().map(|(name, count)| (name, Value::from(count))).collect::<Map<_, _>>(),
             "seconds": self.seconds,
             "errors": self.errors,
             "unsent": self.unsent,
             "pushes": self.pushes,
             "connections_lost": self.lost.json(),
+            "server_cpu_ns": self.each_ns(self.server_used_ns),
+            "generator_cpu_ns": self.each_ns(self.generator_used_ns),
         })
     }
 
@@ -106,12 +140,21 @@ impl FloodReport {
         let mut lines = Vec::new();
         let lost = self.lost.total();
         if lost > 0 && self.connections_left == 0 {
-            lines.push(format!("the gateway at {addr} went away; connections: {}", self.lost.line()));
+            lines.push(format!(
+                "the {} at {addr} went away; connections: {}",
+                self.wire.server(),
+                self.lost.line()
+            ));
         } else if lost > 0 {
             lines.push(format!("{lost} of {} connections ended: {}", self.connections, self.lost.line()));
         }
         if self.errors > 0 {
             lines.push(format!("{} of {} requests were not answered", self.errors, self.sent));
+        }
+        if self.is_server_asked && self.server_used_ns.is_none() {
+            lines.push(
+                "a process of --pid ended before the measurement did: its CPU time is not known".to_owned(),
+            );
         }
         if self.by_status.total() == 0 {
             lines.push("nothing was answered".to_owned());
@@ -122,9 +165,9 @@ impl FloodReport {
 
 impl fmt::Display for FloodReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mode = if self.is_service { "service" } else { "app" };
+        writeln!(f, "{:<20} {:>16}", "wire", self.wire.name())?;
         writeln!(f, "{:<20} {:>16}", "work", self.work)?;
-        writeln!(f, "{:<20} {:>16}", "connections", format!("{} {mode}", self.connections))?;
+        writeln!(f, "{:<20} {:>16}", "connections", format!("{} {}", self.connections, self.mode()))?;
         writeln!(f, "{:<20} {:>16}", "depth", self.depth)?;
         match self.rate_per_s {
             Some(rate) => writeln!(f, "{:<20} {rate:>16}", "offered/s")?,
@@ -141,7 +184,15 @@ impl fmt::Display for FloodReport {
         writeln!(f, "{:<20} {:>16.1}", "latency max µs", tenths_us(latency.max()))?;
         writeln!(f, "{:<20} {:>16.1}", "service p50 µs", quantile_us(service, 0.5))?;
         writeln!(f, "{:<20} {:>16.1}", "service p99 µs", quantile_us(service, 0.99))?;
-        for (name, count) in self.by_status.named() {
+        for (name, used_ns) in
+            [("server CPU ns", self.server_used_ns), ("generator CPU ns", self.generator_used_ns)]
+        {
+            if let Some(each_ns) = self.each_ns(used_ns) {
+                // For each answer.
+                writeln!(f, "{name:<20} {each_ns:>16.1}")?;
+            }
+        }
+        for (name, count) in self.outcomes() {
             writeln!(f, "{name:<20} {count:>16}")?;
         }
         if self.unsent > 0 {

@@ -1,0 +1,43 @@
+//! The post of a worker: the connections for which other threads have left something.
+//!
+//! Other threads put connections in; a task of the worker takes all of them out and wakes them on its own thread. So
+//! a batch of outcomes wakes a sleeping worker once, not once per outcome. Nothing is lost: a connection is put in
+//! after its outbox was filled, and it looks into its outbox whenever it is woken.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::peer::Peer;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Post {
+    waiting: Mutex<Vec<Arc<Peer>>>,
+    arrived: Notify,
+}
+
+impl Post {
+    /// Something was left for this connection.
+    pub(super) fn put(&self, peer: Arc<Peer>) {
+        let was_empty = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.push(peer);
+            waiting.len() == 1
+        };
+        // The others of the batch are taken out together with the first.
+        if was_empty {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Wakes connections for ever; a task of the worker.
+    pub(super) async fn deliver(&self) {
+        let mut taken = Vec::new();
+        loop {
+            self.arrived.notified().await;
+            std::mem::swap(&mut taken, &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+            taken.drain(..).for_each(|peer| peer.wake());
+        }
+    }
+}
