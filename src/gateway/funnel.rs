@@ -14,7 +14,7 @@ use super::counters::Rung;
 use super::door::{Admitted, Door, Ticket};
 use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::peer::Peer;
-use crate::admission::limits::{LimitedBy, Limits};
+use crate::admission::limits::{Held, Limited, LimitedBy, Limits};
 use crate::protocol::{
     ActivityId, ActivityInfo, ActivityState, Order, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status,
     StockBand, UserId, activity_flags,
@@ -30,6 +30,8 @@ pub(super) struct Ask<'a> {
     pub(super) user: UserId,
     /// Whom the rate of an address counts for; `None` when a service connection does not say.
     pub(super) ip: Option<IpAddr>,
+    /// The limiters of an app connection, whose user and address do not change.
+    pub(super) held: Option<&'a Held>,
     /// The request came over a service connection.
     pub(super) names_user: bool,
     pub(super) activity: ActivityId,
@@ -87,7 +89,11 @@ impl Funnel {
     }
 
     fn rate(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
-        self.limits.check(now.mono_ns, ask.ip, ask.user).map_err(|limited| {
+        let passed = match ask.held {
+            Some(held) => self.limits.check_held(now.mono_ns, held, ask.ip, ask.user),
+            None => self.limits.check(now.mono_ns, ask.ip, ask.user),
+        };
+        passed.map_err(|limited| {
             let rung = match limited.by {
                 LimitedBy::Global => Rung::RateGlobal,
                 LimitedBy::Ip => Rung::RateIp,
@@ -134,9 +140,22 @@ impl Funnel {
         })
     }
 
+    fn question_rate(&self, now: Now, user: UserId, held: Option<&Held>) -> Result<(), Limited> {
+        match held {
+            Some(held) => self.limits.check_result_held(now.mono_ns, held, user),
+            None => self.limits.check_result(now.mono_ns, user),
+        }
+    }
+
     /// What RESULT says: from memory, whatever the switches and the window say.
-    pub(super) fn result(&self, now: Now, activity: ActivityId, user: UserId) -> (Status, u32, Reply) {
-        if let Err(limited) = self.limits.check_result(now.mono_ns, user) {
+    pub(super) fn result(
+        &self,
+        now: Now,
+        activity: ActivityId,
+        user: UserId,
+        held: Option<&Held>,
+    ) -> (Status, u32, Reply) {
+        if let Err(limited) = self.question_rate(now, user, held) {
             return (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty);
         }
         match self.buyers.standing(activity, user) {
@@ -150,8 +169,14 @@ impl Funnel {
     }
 
     /// What ACTIVITY says; counts towards the same per-user rate as RESULT.
-    pub(super) fn activity(&self, now: Now, activity: ActivityId, user: UserId) -> (Status, u32, Reply) {
-        if let Err(limited) = self.limits.check_result(now.mono_ns, user) {
+    pub(super) fn activity(
+        &self,
+        now: Now,
+        activity: ActivityId,
+        user: UserId,
+        held: Option<&Held>,
+    ) -> (Status, u32, Reply) {
+        if let Err(limited) = self.question_rate(now, user, held) {
             return (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty);
         }
         let on_sale = self.on_sale.load();

@@ -58,13 +58,17 @@ impl Roster {
                 due.push(Arc::clone(&entry.peer));
             }
         }
-        due.iter().for_each(|peer| peer.ring());
+        for peer in &due {
+            peer.ring();
+        }
     }
 
     /// Wakes everybody.
     pub(super) fn wake_all(&self) {
         let all: Vec<Arc<Peer>> = self.entries().iter().map(|(_, entry)| Arc::clone(&entry.peer)).collect();
-        all.iter().for_each(|peer| peer.ring());
+        for peer in &all {
+            peer.ring();
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, Slab<Entry>> {

@@ -15,6 +15,7 @@ use super::funnel::Ask;
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::admission::identity::IdentityKind;
+use crate::admission::limits::Held;
 use crate::protocol::frame::FRAME_BYTES_MAX_BEFORE_AUTH;
 use crate::protocol::{
     ConnectionKind, DEVICE_BYTES_MAX, Frame, Head, Opcode, Reply, Request, Status, UserId, encode, tlv,
@@ -53,17 +54,28 @@ struct Named {
 }
 
 impl Named {
+    /// In one pass; of several TLVs of a type the first counts.
     fn of(frame: &Frame<'_>) -> Result<Self, Status> {
-        let user = frame.tlv(tlv::USER).map(<[u8; 8]>::try_from).transpose();
-        let user = user.map_err(|_| Status::BadBody)?.map(u64::from_be_bytes);
-        let ip = frame.tlv(tlv::CLIENT_ADDR).map(client_addr).transpose()?;
-        let fits = |device: &[u8]| {
-            (1..=DEVICE_BYTES_MAX).contains(&device.len()) && std::str::from_utf8(device).is_ok()
-        };
-        if frame.tlv(tlv::DEVICE).is_some_and(|device| !fits(device)) {
-            return Err(Status::BadBody);
+        let mut named = Self { user: None, ip: None };
+        let mut has_device = false;
+        for (kind, value) in frame.tlvs() {
+            match kind {
+                tlv::USER if named.user.is_none() => {
+                    let user = <[u8; 8]>::try_from(value).map_err(|_| Status::BadBody)?;
+                    named.user = Some(u64::from_be_bytes(user));
+                }
+                tlv::CLIENT_ADDR if named.ip.is_none() => named.ip = Some(client_addr(value)?),
+                tlv::DEVICE if !has_device => {
+                    has_device = true;
+                    let fits = (1..=DEVICE_BYTES_MAX).contains(&value.len());
+                    if !fits || std::str::from_utf8(value).is_err() {
+                        return Err(Status::BadBody);
+                    }
+                }
+                _ => {}
+            }
         }
-        Ok(Self { user, ip })
+        Ok(named)
     }
 }
 
@@ -73,13 +85,15 @@ pub(super) struct Session {
     pub(super) worker: Arc<Worker>,
     pub(super) peer: Arc<Peer>,
     stage: Stage,
+    /// The limiters of the connection's one user and address, looked up once.
+    held: Held,
     /// GOAWAY was sent: nothing new is done.
     pub(super) going_away: bool,
 }
 
 impl Session {
     pub(super) const fn new(worker: Arc<Worker>, peer: Arc<Peer>) -> Self {
-        Self { worker, peer, stage: Stage::New, going_away: false }
+        Self { worker, peer, stage: Stage::New, held: Held::new(), going_away: false }
     }
 
     pub(super) const fn is_authenticated(&self) -> bool {
@@ -196,6 +210,7 @@ impl Session {
                     request_id: frame.request_id,
                     user: speaker.user,
                     ip: speaker.ip,
+                    held: self.held(),
                     names_user: matches!(self.stage, Stage::Service { .. }),
                     activity,
                     sku,
@@ -204,8 +219,12 @@ impl Session {
                 };
                 return self.on_buy(now, frame, &ask, out);
             }
-            Request::Result { activity } => self.worker.core.funnel.result(now, activity, speaker.user),
-            Request::Activity { activity } => self.worker.core.funnel.activity(now, activity, speaker.user),
+            Request::Result { activity } => {
+                self.worker.core.funnel.result(now, activity, speaker.user, self.held())
+            }
+            Request::Activity { activity } => {
+                self.worker.core.funnel.activity(now, activity, speaker.user, self.held())
+            }
             // Challenges and purchase tokens: no activity asks for one.
             _ => (Status::NotRequired, 0, Reply::Empty),
         };
@@ -296,6 +315,14 @@ impl Session {
         }
         let user = named.user.and_then(UserId::new).ok_or(Status::UserRequired)?;
         Ok(Speaker { user, ip: named.ip })
+    }
+
+    /// The limiters that stay the same from request to request: an app connection's.
+    const fn held(&self) -> Option<&Held> {
+        match self.stage {
+            Stage::App { .. } => Some(&self.held),
+            _ => None,
+        }
     }
 
     fn reply(&self, frame: &Frame<'_>, status: Status, hint_ms: u32, reply: &Reply, out: &mut BytesMut) {

@@ -2,63 +2,32 @@
 //!
 //! Runs on the gateway's worker threads, on the way of every BUY: synchronous, no clock, no allocation for a key
 //! that is known, no lock across two checks. A timer task calls [`Limits::retain`] to forget keys at rest.
-//! Nothing here fails: a key for which there is no memory is limited together with others like it (see `store`).
+//! Nothing here fails: a key for which there is no memory is limited together with others like it (see `table`).
+//!
+//! A connection whose user and address never change keeps a [`Held`]: after its first check it touches nothing but
+//! the states themselves. One that speaks for another user each time asks by the key. Both share all states.
 
 mod clock;
+mod per_ip;
+mod per_user;
 mod rung;
-mod store;
+mod settings;
+mod slots;
+mod table;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use self::rung::{Direct, Keyed};
-use self::store::KeyTable;
-use super::Cidr;
+use self::per_ip::{IpCell, PerIp};
+use self::per_user::{PerUser, UserCell};
+use self::rung::Rung;
+pub use self::settings::{IpOverride, LimitsSettings, Rate};
 use crate::protocol::UserId;
-
-/// How often something may happen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rate {
-    /// Sustained, per second; 0 = no limit. Times between two are whole nanoseconds, rounded up.
-    pub rate_per_s: u32,
-    /// At once, after a rest; 0 is taken as 1.
-    pub burst: u32,
-}
-
-impl Rate {
-    /// No limit.
-    pub const OFF: Self = Self { rate_per_s: 0, burst: 0 };
-}
-
-/// Addresses with a per-IP rate of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IpOverride {
-    /// Which addresses. Where blocks overlap the longest prefix counts; of two equal ones the first.
-    pub cidr: Cidr,
-    /// Their rate, per address as usual; [`Rate::OFF`] exempts them.
-    pub rate: Rate,
-}
-
-/// What [`Limits`] is made from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitsSettings {
-    /// All requests of this gateway together.
-    pub global: Rate,
-    /// Per client address: an IPv4 address, an IPv6 /64.
-    pub per_ip: Rate,
-    /// Per user.
-    pub per_user: Rate,
-    /// Per user, RESULT queries.
-    pub result_per_user: Rate,
-    /// Exceptions from `per_ip`.
-    pub per_ip_overrides: Vec<IpOverride>,
-    /// Greatest number of addresses, of users and of querying users remembered, each. A remembered key takes
-    /// up to 50 bytes.
-    pub keys_max: usize,
-}
 
 /// Which limit refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,40 +63,40 @@ pub struct KeyCounts {
     pub overflowed: u64,
 }
 
+/// What one connection holds of the limits: the states of its address and of its user, each from the first check
+/// that asked for it. Three words while nothing was asked; a state that is held takes some 100 bytes.
+///
+/// It belongs to one address and one user: with any others it would go on to count for the first ones.
+#[derive(Debug, Default)]
+pub struct Held {
+    ip: OnceCell<Arc<IpCell>>,
+    user: OnceCell<Arc<UserCell>>,
+    result_user: OnceCell<Arc<UserCell>>,
+}
+
+impl Held {
+    /// Holds nothing yet.
+    pub const fn new() -> Self {
+        Self { ip: OnceCell::new(), user: OnceCell::new(), result_user: OnceCell::new() }
+    }
+}
+
 /// The limits of one gateway.
 pub struct Limits {
-    global: Option<Direct>,
-    per_ip: Option<Keyed<IpKey>>,
-    /// By descending prefix length.
-    overrides: Box<[(Cidr, Option<Keyed<IpKey>>)]>,
-    per_user: Option<Keyed<UserId>>,
-    result_per_user: Option<Keyed<UserId>>,
-    ips: Arc<KeyTable<IpKey>>,
-    users: Arc<KeyTable<UserId>>,
-    result_users: Arc<KeyTable<UserId>>,
+    global: Option<(Rung, AtomicU64)>,
+    ips: PerIp,
+    users: PerUser,
+    result_users: PerUser,
 }
 
 impl Limits {
     /// Fresh limits: every key has its full burst.
     pub fn new(settings: &LimitsSettings) -> Self {
-        let ips = Arc::new(KeyTable::new(settings.keys_max));
-        let users = Arc::new(KeyTable::new(settings.keys_max));
-        let result_users = Arc::new(KeyTable::new(settings.keys_max));
-        let mut overrides: Vec<_> = settings
-            .per_ip_overrides
-            .iter()
-            .map(|exception| (exception.cidr, Keyed::new(exception.rate, &ips)))
-            .collect();
-        overrides.sort_by_key(|(cidr, _)| std::cmp::Reverse(cidr.prefix_len()));
         Self {
-            global: Direct::new(settings.global),
-            per_ip: Keyed::new(settings.per_ip, &ips),
-            overrides: overrides.into_boxed_slice(),
-            per_user: Keyed::new(settings.per_user, &users),
-            result_per_user: Keyed::new(settings.result_per_user, &result_users),
-            ips,
-            users,
-            result_users,
+            global: Rung::new(settings.global).map(|rung| (rung, AtomicU64::new(0))),
+            ips: PerIp::new(settings),
+            users: PerUser::new(settings.per_user, settings.keys_max),
+            result_users: PerUser::new(settings.result_per_user, settings.keys_max),
         }
     }
 
@@ -140,84 +109,71 @@ impl Limits {
     /// `ip` is `None` for a service connection's request that names no client address: there is no address to
     /// blame, and the back end's own stands for all its users.
     pub fn check(&self, now_ns: u64, ip: impl Into<Option<IpAddr>>, user: UserId) -> Result<(), Limited> {
-        if let Some(limit) = &self.global {
-            limit
-                .check(now_ns)
-                .map_err(|retry_after_ms| Limited { by: LimitedBy::Global, retry_after_ms })?;
-        }
+        self.check_global(now_ns)?;
         if let Some(ip) = ip.into() {
-            self.check_ip(now_ns, ip)
-                .map_err(|retry_after_ms| Limited { by: LimitedBy::Ip, retry_after_ms })?;
+            self.ips.check(now_ns, ip).map_err(Limited::by(LimitedBy::Ip))?;
         }
-        check_user(self.per_user.as_ref(), now_ns, user)
+        self.users.check(now_ns, user).map_err(Limited::by(LimitedBy::User))
+    }
+
+    /// [`check`](Self::check) for a connection that is one user at one address: no lookup, no lock and no
+    /// allocation after its first. Should the first find no room for a key, that one is looked up until it does.
+    pub fn check_held(
+        &self,
+        now_ns: u64,
+        held: &Held,
+        ip: impl Into<Option<IpAddr>>,
+        user: UserId,
+    ) -> Result<(), Limited> {
+        self.check_global(now_ns)?;
+        if let Some(ip) = ip.into() {
+            self.ips.check_held(now_ns, &held.ip, ip).map_err(Limited::by(LimitedBy::Ip))?;
+        }
+        self.users.check_held(now_ns, &held.user, user).map_err(Limited::by(LimitedBy::User))
     }
 
     /// May this RESULT query pass? It has a limit of its own and counts towards no other.
     pub fn check_result(&self, now_ns: u64, user: UserId) -> Result<(), Limited> {
-        check_user(self.result_per_user.as_ref(), now_ns, user)
+        self.result_users.check(now_ns, user).map_err(Limited::by(LimitedBy::User))
     }
 
-    /// Forgets the keys whose burst is full again. For a timer task; each lock shard is held while it is scanned.
+    /// [`check_result`](Self::check_result) for a connection that is one user.
+    pub fn check_result_held(&self, now_ns: u64, held: &Held, user: UserId) -> Result<(), Limited> {
+        self.result_users.check_held(now_ns, &held.result_user, user).map_err(Limited::by(LimitedBy::User))
+    }
+
+    /// Forgets the keys whose burst is full again and that no connection holds. For a timer task; each lock shard
+    /// is held while it is scanned.
     pub fn retain(&self, now_ns: u64) {
-        self.ips.retain(now_ns);
-        self.users.retain(now_ns);
-        self.result_users.retain(now_ns);
+        self.ips.table.retain(now_ns);
+        self.users.table.retain(now_ns);
+        self.result_users.table.retain(now_ns);
     }
 
     /// How full the memory is.
     pub fn key_counts(&self) -> KeyCounts {
+        let (ips, users, result_users) = (&self.ips.table, &self.users.table, &self.result_users.table);
         KeyCounts {
-            ips: self.ips.len(),
-            users: self.users.len(),
-            result_users: self.result_users.len(),
-            overflowed: self
-                .ips
+            ips: ips.len(),
+            users: users.len(),
+            result_users: result_users.len(),
+            overflowed: ips
                 .overflowed()
-                .saturating_add(self.users.overflowed())
-                .saturating_add(self.result_users.overflowed()),
+                .saturating_add(users.overflowed())
+                .saturating_add(result_users.overflowed()),
         }
     }
 
-    fn check_ip(&self, now_ns: u64, ip: IpAddr) -> Result<(), u32> {
-        let ip = ip.to_canonical();
-        let exception = self.overrides.iter().zip(1..).find(|((cidr, _), _)| cidr.contains(ip));
-        let (limit, rule) = match exception {
-            Some(((_, limit), rule)) => (limit.as_ref(), rule),
-            None => (self.per_ip.as_ref(), 0),
-        };
-        limit.map_or(Ok(()), |limit| limit.check(now_ns, &IpKey::new(rule, ip)))
+    #[inline]
+    fn check_global(&self, now_ns: u64) -> Result<(), Limited> {
+        let Some((rung, state)) = &self.global else { return Ok(()) };
+        rung.check(now_ns, state).map_err(Limited::by(LimitedBy::Global))
     }
 }
 
-fn check_user(limit: Option<&Keyed<UserId>>, now_ns: u64, user: UserId) -> Result<(), Limited> {
-    limit
-        .map_or(Ok(()), |limit| limit.check(now_ns, &user))
-        .map_err(|retry_after_ms| Limited { by: LimitedBy::User, retry_after_ms })
-}
-
-/// What counts as one client address. The rule (0 = `per_ip`, n = the nth override) is part of it, so that all
-/// rules share one table though an IPv6 /64 may be cut by an override with a longer prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct IpKey {
-    rule: u32,
-    address: AddressKey,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum AddressKey {
-    V4(u32),
-    /// The upper half: a subscriber commonly has a whole /64.
-    V6(u64),
-}
-
-impl IpKey {
-    fn new(rule: u32, ip: IpAddr) -> Self {
-        let address = match ip {
-            IpAddr::V4(v4) => AddressKey::V4(v4.to_bits()),
-            // Never out of range: 64 bits are left.
-            IpAddr::V6(v6) => AddressKey::V6(u64::try_from(v6.to_bits() >> 64).unwrap_or(u64::MAX)),
-        };
-        Self { rule, address }
+impl Limited {
+    const fn by(by: LimitedBy) -> impl Fn(u32) -> Self {
+        move |retry_after_ms| Self { by, retry_after_ms }
     }
 }
 

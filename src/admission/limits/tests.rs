@@ -9,6 +9,8 @@
     reason = "tests"
 )]
 
+mod held;
+
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -238,9 +240,9 @@ fn a_great_table_gives_its_memory_back() {
     for id in 1..=200_000 {
         assert!(limits.check(0, ANYWHERE, user(id)).is_ok());
     }
-    assert!(limits.users.room() >= 200_000);
+    assert!(limits.users.table.room() >= 200_000);
     limits.retain(S);
-    assert_eq!((limits.key_counts().users, limits.users.room()), (0, 0));
+    assert_eq!((limits.key_counts().users, limits.users.table.room()), (0, 0));
 }
 
 #[test]
@@ -294,7 +296,7 @@ fn threads_racing_with_new_keys_and_retain_never_pass_the_cap() {
         }
         let (mut scans, mut now_ns) = (0, 0);
         while stop.load(Ordering::Relaxed) < 4 {
-            assert!(limits.users.true_len() <= keys_max);
+            assert!(limits.users.table.true_len() <= keys_max);
             assert!(limits.key_counts().users <= keys_max);
             limits.retain(now_ns);
             now_ns += 5 * MS;
@@ -302,9 +304,9 @@ fn threads_racing_with_new_keys_and_retain_never_pass_the_cap() {
         }
         assert!(scans > 0);
     });
-    assert_eq!(limits.key_counts().users, limits.users.true_len(), "the count is exact at rest");
+    assert_eq!(limits.key_counts().users, limits.users.table.true_len(), "the count is exact at rest");
     limits.retain(3_600 * S);
-    assert_eq!((limits.key_counts().users, limits.users.true_len()), (0, 0));
+    assert_eq!((limits.key_counts().users, limits.users.table.true_len()), (0, 0));
 }
 
 #[test]
