@@ -14,9 +14,12 @@
 )]
 
 mod bad_bytes;
+mod bad_input;
+mod bystander;
 mod connections;
 mod counters;
 mod deadlines;
+mod departures;
 mod garbage;
 mod gated;
 mod going_away;
@@ -29,6 +32,7 @@ mod purchase;
 mod pushes;
 mod service;
 mod slow_readers;
+mod tlv_lengths;
 mod vectors;
 mod waiting;
 mod windows;

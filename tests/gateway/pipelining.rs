@@ -2,6 +2,7 @@
 
 use rushgate::protocol::{ActivityId, Reply, Request, Status};
 
+use super::bystander::Bystander;
 use super::house::{Plan, SALE, SKU, sale};
 use super::wire::{buy, eventually, request, result};
 
@@ -130,4 +131,78 @@ fn a_back_end_that_reads_is_not_taken_for_a_slow_one_however_many_answers_come_a
     }
     back_end.ping();
     assert_eq!(house.sold(), (USERS, USERS));
+}
+
+#[test]
+fn one_request_id_for_everything_in_flight_gets_every_reply_and_costs_no_place() {
+    const ID: u32 = 500;
+    let house = Plan::new(160)
+        .settings(|settings| {
+            settings.service_in_flight_max = 3;
+            settings.stock.unconfirmed_after_ms = 60_000;
+            settings.stock.patience_ms = 60_000;
+        })
+        .open();
+    let bystander = Bystander::watch(house.app(77), SALE);
+    let mut back_end = house.service();
+    for round in 0..20 {
+        house.gate.shut();
+        let users: Vec<u64> = (1..=3).map(|user| round * 10 + user).collect();
+        let buys = users.iter().map(|user| request(ID, Some(*user), &buy(SALE, SKU, 1)));
+        let asks = users.iter().map(|user| request(ID, Some(*user), &result(SALE)));
+        let ping = std::iter::once(request(ID, None, &Request::Ping { client_time: round }));
+        back_end.write(&buys.chain(asks).chain(ping).collect::<Vec<_>>().concat());
+        // What needs no store comes at once and in order; what was bought, later.
+        for _ in &users {
+            assert_eq!(back_end.answer_to(ID).status, Status::NoOrder);
+        }
+        assert!(
+            matches!(back_end.answer_to(ID).reply, Reply::Pong { client_time, .. } if client_time == round)
+        );
+        back_end.write(&request(ID, Some(round * 10 + 4), &buy(SALE, SKU, 1)));
+        assert_eq!(back_end.answer_to(ID).status, Status::TooManyInFlight);
+        house.gate.open();
+        let mut orders: Vec<u64> = users.iter().map(|_| back_end.answer_to(ID).order().number.0).collect();
+        orders.sort_unstable();
+        orders.dedup();
+        assert_eq!(orders.len(), 3, "one order each");
+    }
+    assert_eq!((house.count("QUEUED"), house.count("TOO_MANY_IN_FLIGHT")), (60, 20));
+    assert_eq!(house.sold(), (60, 60));
+    bystander.unharmed();
+}
+
+#[test]
+fn twenty_thousand_buys_beyond_the_cap_wait_nowhere() {
+    const COUNT: u32 = 20_000;
+    const CAP: u32 = 4;
+    let house = Plan::new(160)
+        .settings(|settings| {
+            settings.in_flight_max = u16::try_from(CAP).unwrap();
+            settings.stock.unconfirmed_after_ms = 60_000;
+            settings.stock.patience_ms = 60_000;
+        })
+        .open();
+    let bystander = Bystander::watch(house.app(77), SALE);
+    house.gate.shut();
+    let mut client = house.app(1);
+    let mut writing = client.stream.try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        let bytes: Vec<u8> =
+            (100..100 + COUNT).flat_map(|id| request(id, None, &buy(SALE, SKU, 1))).collect();
+        std::io::Write::write_all(&mut writing, &bytes).unwrap();
+    });
+    for id in 100 + CAP..100 + COUNT {
+        let answer = client.read().unwrap();
+        assert_eq!((answer.id, answer.status), (id, Status::TooManyInFlight));
+        assert!((100..=200).contains(&answer.hint_ms), "{answer:?}");
+    }
+    writer.join().unwrap();
+    eventually("only those wait that may", || house.gateway.unfinished() == 4);
+    assert_eq!(house.count("rung connection"), u64::from(COUNT - CAP));
+    house.gate.open();
+    let statuses: Vec<Status> = (100..100 + CAP).map(|id| client.answer_to(id).status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == Status::Queued).count(), 1, "{statuses:?}");
+    assert_eq!(house.sold(), (1, 1));
+    bystander.unharmed();
 }

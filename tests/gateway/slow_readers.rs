@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rushgate::protocol::{ActivityId, Opcode, Request, Status};
 
+use super::bystander::Bystander;
 use super::house::{House, Plan, SALE, SKU, sale};
 use super::wire::{Client, PATIENCE, buy, eventually, hello, request};
 
@@ -131,4 +132,35 @@ fn pushes_to_a_connection_that_does_not_read_are_bounded() {
     (2..=12).for_each(|activity| buy_for_all(&mut other, activity));
     eventually("the one that does not read is closed", || house.count("ending slow_reader") == 1);
     other.ping();
+}
+
+#[test]
+fn a_flood_of_requests_whose_refusals_nobody_reads_ends_and_leaves_the_others_their_pace() {
+    let house = Plan::new(5)
+        .settings(|settings| {
+            settings.outbound_bytes_max = 64 << 10;
+            settings.write_timeout = Duration::from_millis(700);
+        })
+        .open();
+    let bystander = Bystander::watch(house.app(77), SALE);
+    let mut flooding: Vec<Client> = (1..=4).map(|user| narrow(&house, &house.token(user))).collect();
+    let bytes: Vec<u8> = (1..=10_000).flat_map(|id| request(id, None, &buy(SALE + 1, SKU, 1))).collect();
+    let threads: Vec<_> = flooding
+        .iter()
+        .map(|client| {
+            let (mut writing, bytes) = (client.stream.try_clone().unwrap(), bytes.clone());
+            // Ends with the connection.
+            std::thread::spawn(move || while writing.write_all(&bytes).is_ok() {})
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    eventually("all are gone", || house.gateway.connections() == 1);
+    assert_eq!(house.count("ending slow_reader"), 4);
+    // Each has had what fits the outbound bound and the kernel's buffers, of 24 bytes.
+    let produced = house.count("UNKNOWN_ACTIVITY") * 24 / 4;
+    assert!(produced < 8 << 20, "{produced} bytes of refusals for a client that reads none");
+    flooding.clear();
+    bystander.unharmed();
 }

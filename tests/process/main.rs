@@ -12,6 +12,9 @@
     reason = "tests"
 )]
 
+mod bad_input;
+#[path = "../gateway/bystander.rs"]
+mod bystander;
 mod crash;
 mod descriptors;
 mod house;

@@ -17,6 +17,7 @@
 mod document;
 mod entry;
 mod properties;
+mod streams;
 
 use bytes::{Buf, BufMut, BytesMut};
 use entry::{Entry, class_name, invalid, number, reply_of, request_of, text, unhex, valid};

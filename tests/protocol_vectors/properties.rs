@@ -12,14 +12,14 @@ use rushgate::protocol::{
 use crate::read_in_pieces;
 
 #[derive(Clone, Debug)]
-struct AnyFrame {
+pub(crate) struct AnyFrame {
     head: Head,
     tlvs: Vec<(u16, Vec<u8>)>,
     body: Vec<u8>,
 }
 
 impl AnyFrame {
-    fn encoded(&self) -> BytesMut {
+    pub(crate) fn encoded(&self) -> BytesMut {
         let mut out = BytesMut::new();
         encode(
             &mut out,
@@ -41,7 +41,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_frame()(
+    pub(crate) fn any_frame()(
         head in any_head(),
         tlvs in prop::collection::vec((0..6_u16, prop::collection::vec(any::<u8>(), 0..40)), 0..5),
         body in prop::collection::vec(any::<u8>(), 0..300),
@@ -51,7 +51,7 @@ prop_compose! {
 }
 
 #[derive(Clone, Debug)]
-enum Owned {
+pub(crate) enum Owned {
     Hello(u8, [u16; 3], String),
     Auth(Vec<u8>),
     Answer(u32, Vec<u8>),
@@ -59,7 +59,7 @@ enum Owned {
 }
 
 impl Owned {
-    fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self) -> Request<'_> {
         match self {
             Self::Hello(platform, app, device) => {
                 Request::Hello { version: ClientVersion { platform: *platform, app: *app }, device }
@@ -71,7 +71,7 @@ impl Owned {
     }
 }
 
-fn any_request() -> impl Strategy<Value = Owned> {
+pub(crate) fn any_request() -> impl Strategy<Value = Owned> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..500);
     let plain = (any::<u32>(), any::<u16>(), any::<u16>(), any::<u64>(), 0..7_u8).prop_map(
         |(activity, sku, quantity, client_time, which)| {
@@ -135,7 +135,7 @@ fn any_activity() -> impl Strategy<Value = Reply> {
 }
 
 /// A reply with an opcode and status under which it can stand.
-fn any_reply() -> impl Strategy<Value = (Opcode, Status, Reply)> {
+pub(crate) fn any_reply() -> impl Strategy<Value = (Opcode, Status, Reply)> {
     use {Opcode as O, Status as S};
     let of = |opcode: O, status: S| move |reply: Reply| (opcode, status, reply);
     let kind = prop::sample::select(vec![ConnectionKind::App, ConnectionKind::Service]);
