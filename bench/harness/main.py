@@ -7,6 +7,7 @@ import datetime
 import os
 import pathlib
 import resource
+import signal
 import sys
 import time
 
@@ -31,6 +32,8 @@ QUIET = 0.05
 
 def main():
     arguments = parse()
+    # Whoever ends us, the servers end too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run(arguments)
     except CannotStart as error:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 
-from .errors import CannotStart
+from .errors import BadMeasurement, CannotStart
 from .paths import WORK
 
 SERVER_CORE = "0"
@@ -119,8 +119,11 @@ def cpu_ns(pids):
     """User and system time of these processes, all threads, in nanoseconds (steps of 10 ms)."""
     ticks = 0
     for pid in pids:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # Behind the command's name, which may hold anything: state is field 3, utime 14, stime 15.
-            fields = file.read().rpartition(")")[2].split()
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                # Behind the command's name, which may hold anything: state is field 3, utime 14, stime 15.
+                fields = file.read().rpartition(")")[2].split()
+        except FileNotFoundError:
+            raise BadMeasurement(f"the server's process {pid} is gone") from None
         ticks += int(fields[11]) + int(fields[12])
     return ticks * TICK_NS

@@ -23,7 +23,7 @@ class SeckillRequest(BaseModel):
     activity_id: int
 
 
-def get_user_id(user_id: int = Header()) -> int:
+async def get_user_id(user_id: int = Header()) -> int:
     if user_id <= 0:
         raise HTTPException(400, "no such user")
     return user_id
