@@ -157,6 +157,20 @@ fn a_server_process_that_ends_meanwhile_leaves_its_time_unknown() {
 }
 
 #[test]
+fn every_field_of_the_json_object_is_in_the_help() {
+    let report = ok(&flood(honest(), &COUNTED));
+    let help =
+        Command::new(env!("CARGO_BIN_EXE_rushgate-loadgen")).args(["flood", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (_, fields) = help.split_once("Fields of the JSON object").unwrap();
+    for name in report.as_object().unwrap().keys() {
+        let quantile = ["p50_us", "p99_us", "p999_us", "max_us"].contains(&name.as_str());
+        let told = if quantile { name.trim_end_matches("_us") } else { name };
+        assert!(fields.contains(told), "{name} is not in {fields}");
+    }
+}
+
+#[test]
 fn what_cannot_start_says_why() {
     let addr = honest();
     bad(&flood(addr, &["--pid", "4294967295"]), 2, "--pid wants the process id of a server");

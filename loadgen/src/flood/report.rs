@@ -12,6 +12,31 @@ use super::wire::Wire;
 use crate::output::Failure;
 use crate::tally::{ByStatus, Reasons, exact, histogram, per_second, quantile_us, tenths_us};
 
+/// What [`FloodReport::json`] holds; part of the help.
+pub(super) const JSON_FIELDS: &str = "\
+Fields of the JSON object; requests are those planned after the warm-up, times are in microseconds:
+  wire, work, mode         rushgate or echo; what is asked; app or service
+  connections, depth       as asked for
+  open_loop                whether there is a --rate
+  offered_per_s            the --rate, or null
+  achieved_per_s           answered / seconds
+  p50_us .. max_us         p50, p99, p999, max: from the planned time to the answer; requests without an answer count
+                           with the age they had at the end
+  service_p50_us, service_p99_us
+                           from writing to the answer, of answered requests; in the closed loop the same as above
+  sent                     requests written = answered + errors
+  answered, by_status      answers, and how many of each outcome by its name (`echo` is the one outcome of an echo)
+  errors                   written and not answered
+  unsent                   open loop: came due and never found a free place
+  pushes                   frames that nobody asked for
+  connections_lost         connections that ended, by why
+  seconds                  from the end of the warm-up to the end of sending, or to the last answer if that came later
+  server_cpu_ns            CPU time of all --pid in that time / answered; null without --pid, or when one of them ended.
+                           From /proc/PID/task/*/schedstat (ns); from /proc/PID/stat (steps of 10 ms) where the kernel
+                           has none, or when threads ended meanwhile
+  generator_cpu_ns         the same of this process; near 1e9 * threads / achieved_per_s it is this process that cannot
+                           go faster (in the open loop it always is: it waits for the next planned time awake)";
+
 /// All threads, added up. Of the requests planned after the warm-up: `sent` = `answered` + `errors`.
 #[derive(Debug)]
 pub(super) struct FloodReport {
