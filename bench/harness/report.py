@@ -16,7 +16,7 @@ NAMES = {
 WORKS = {
     "echo": "echo", "sold_out": "refuse: sold out", "sold_out_service": "refuse: sold out, service connections",
     "already": "refuse: duplicate", "result": "RESULT", "activity": "ACTIVITY", "rate_limited": "refuse: rate limited",
-    "winners": "winners", "mixed_sale": "mixed sale",
+    "winners": "winners", "winners_same_batches": "winners, as many at once as Rushgate", "mixed_sale": "mixed sale",
 }
 # From this share of a core on, the server was the limit and not who asks it.
 BUSY = 0.9
@@ -102,9 +102,11 @@ def points_table(samples):
     for point in sorted(samples.points(), key=place):
         rate, cpu, p50, p99 = (samples.median(point, field) for field in FIELDS)
         loop = " open loop" if point.open_loop else ""
+        note = samples.note(point)
+        work = WORKS[point.work] + (f" ({note})" if note else "")
         core = "" if cpu is None else f"{cpu * rate / 1e9:.0%}"
         lines.append(
-            f"| {NAMES[point.contender]} | {WORKS[point.work]} | {point.connections:,} × {point.depth}{loop} "
+            f"| {NAMES[point.contender]} | {work} | {point.connections:,} × {point.depth}{loop} "
             f"| {rate:,.0f} | {samples.spread(point):.0%} | {duration(cpu)} | {core} "
             f"| {duration(p50 and p50 * 1000)} | {duration(p99 and p99 * 1000)} |")
     return lines

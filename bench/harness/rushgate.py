@@ -2,12 +2,13 @@
 
 import json
 import re
+import sqlite3
 import subprocess
 
 from . import generators
-from .errors import CannotStart
-from .paths import BINARIES
-from .servers import Server, fresh_folder
+from .errors import BadMeasurement, CannotStart
+from .paths import BINARIES, WORK
+from .servers import SERVER_CORE, Server, fresh_folder, on_core
 
 SERVES = re.compile(r"rushgate serves on (\S+)")
 # Every rung looks, none of them refuses.
@@ -15,9 +16,15 @@ HIGH = {"rate_per_s": 10_000_000, "burst": 100_000_000}
 LIMITS = ["global", "per_ip", "per_user", "result_per_user"]
 SOLD_OUT, HELD = 1, 2
 UNITS = 1_000_000_000
+# The gateway that sells; its database outlives it.
+WINNERS = "winners"
 USERS = 1_000_000
 # Nobody asks twice within a run.
 USERS_WITHOUT_END = 1 << 40
+
+
+def folder_of(gateway):
+    return f"rushgate-{gateway}"
 
 
 class Gateway:
@@ -25,7 +32,7 @@ class Gateway:
 
     def __init__(self, name, activities, limits=None):
         """`activities`: units of each activity, numbered from 1."""
-        self.data_dir = fresh_folder(f"rushgate-{name}") / "data"
+        self.data_dir = fresh_folder(folder_of(name)) / "data"
         for number, units in enumerate(activities, 1):
             create_activity(self.data_dir, number, units)
         settings = {
@@ -120,11 +127,12 @@ class Rushgate:
 
     def _winners(self, point, timing, rate):
         """A fresh database each time: it grows by some hundred thousand orders."""
-        gateway = Gateway("winners", [UNITS])
+        gateway = Gateway(WINNERS, [UNITS])
         try:
-            return gateway.flood(point, timing, "QUEUED", "--service", "--users", USERS_WITHOUT_END, rate=rate)
+            sample = gateway.flood(point, timing, "QUEUED", "--service", "--users", USERS_WITHOUT_END, rate=rate)
         finally:
             gateway.stop()
+        return {**sample, "note": in_transactions(orders_per_transaction(gateway.data_dir))}
 
     def _mixed_sale(self, point, timing, rate):
         gateway = Gateway("sale", [timing.sale_users // 10])
@@ -135,21 +143,40 @@ class Rushgate:
             gateway.stop()
 
 
+def orders_per_transaction(data_dir):
+    """All orders of a transaction have its time; two transactions in one millisecond are rare."""
+    database = sqlite3.connect(f"file:{data_dir / 'rushgate.db'}?mode=ro", uri=True)
+    try:
+        orders, transactions = database.execute(
+            "SELECT count(*), count(DISTINCT created_at_ms) FROM orders").fetchone()
+    finally:
+        database.close()
+    return max(1, round(orders / max(1, transactions)))
+
+
+def in_transactions(orders):
+    return f"{orders:,} in a transaction"
+
+
 class Inserts:
     """The rows and transactions of winners, without a gateway."""
 
     def measure(self, point, timing, rate):
+        batch = point.depth
+        if point.work == "winners_same_batches":
+            batch = orders_per_transaction(WORK / folder_of(WINNERS) / "data")
         folder = fresh_folder("inserts")
         create_activity(folder, 1, UNITS)
         # It is the server: core 0.
-        command = ["taskset", "-c", "0", str(BINARIES / "rushgate-inserts"), "--data-dir", str(folder), "--batch",
-                   str(point.depth), "--seconds", str(timing.seconds), "--warmup-ms",
-                   str(round(timing.warmup_s * 1000))]
+        command = on_core(SERVER_CORE, [
+            BINARIES / "rushgate-inserts", "--data-dir", folder, "--batch", batch, "--seconds", timing.seconds,
+            "--warmup-ms", round(timing.warmup_s * 1000)])
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
-            raise CannotStart(f"rushgate-inserts: {done.stderr.strip()}")
+            raise BadMeasurement(f"rushgate-inserts: {done.stderr.strip()}")
         told = json.loads(done.stdout)
-        return generators.sample(told["rows_per_s"], told["cpu_ns"], told["p50_us"], told["p99_us"])
+        sample = generators.sample(told["rows_per_s"], told["cpu_ns"], told["p50_us"], told["p99_us"])
+        return {**sample, "note": in_transactions(batch)}
 
     def stop(self):
         pass

@@ -20,6 +20,11 @@ class Samples:
         rounds = self._rounds.get(point)
         return rounds[max(rounds)][field] if rounds else None
 
+    def note(self, point):
+        """What the last round has to say beside its figures; mostly nothing."""
+        rounds = self._rounds[point]
+        return rounds[max(rounds)].get("note")
+
     def median(self, point, field):
         values = [sample[field] for sample in self._rounds.get(point, {}).values() if sample[field] is not None]
         return statistics.median(values) if values else None

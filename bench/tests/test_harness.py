@@ -41,6 +41,7 @@ class Harness(unittest.TestCase):
         for target in TARGETS:
             self.assertIn(target.over, full)
             self.assertTrue(target.under is None or target.under in full, target.text)
+        self.assertEqual([point.depth for point in points(False, ["sqlite-inserts"])], [4096])
         self.assertLessEqual(set(points(True, CONTENDERS)), set(full))
         self.assertEqual({point.contender for point in points(True, ["fastapi"])}, {"fastapi"})
 
