@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use clap::ValueEnum;
 use rushgate::protocol::{
-    ActivityId, ClientVersion, Head, Opcode, Request, SkuId, Status, UserId, encode, put_tlv, tlv,
+    ActivityId, ClientVersion, Head, Request, SkuId, Status, UserId, encode, put_tlv, tlv,
 };
 
 /// Request id of HELLO in the frames that open a connection.
@@ -55,10 +55,15 @@ impl Asked {
         Self { request }
     }
 
+    /// Whether service connections name a user with it.
+    pub(crate) const fn names_user(&self) -> bool {
+        !matches!(self.request, Request::Ping { .. })
+    }
+
     /// Appends the request; `user` is named on service connections only.
     pub(crate) fn append(&self, out: &mut BytesMut, request_id: u32, user: Option<UserId>) {
         let opcode = self.request.opcode();
-        let user = user.filter(|_| opcode != Opcode::Ping);
+        let user = user.filter(|_| self.names_user());
         let name_user = |ext: &mut BytesMut| {
             if let Some(user) = user {
                 put_tlv(ext, tlv::USER, &user.0.to_be_bytes());

@@ -1,11 +1,18 @@
 //! `flood --wire echo` and `--pid` as a person runs them: against a bare echo server, by exit code and output.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    missing_docs,
+    reason = "tests"
+)]
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, ThreadId};
 
 use serde_json::{Value, json};
 
@@ -106,6 +113,24 @@ fn an_open_loop_of_echoes_sends_what_is_planned() {
 }
 
 #[test]
+fn every_connection_carries_its_share() {
+    for rate in [&["--rate", "20000"][..], &[]] {
+        let carried: Arc<Mutex<HashMap<ThreadId, usize>>> = Arc::default();
+        let by_connection = Arc::clone(&carried);
+        let addr = echo_server(Arc::new(move |bytes: &mut [u8]| {
+            *by_connection.lock().unwrap().entry(thread::current().id()).or_default() += bytes.len();
+            true
+        }));
+        let shared = ["--connections", "4", "--depth", "8", "--warmup", "0s", "--seconds", "1"];
+        let report = ok(&flood(addr, &[&shared[..], rate].concat()));
+        let carried: Vec<_> = carried.lock().unwrap().values().map(|bytes| bytes / FRAME_BYTES).collect();
+        let all: usize = carried.iter().sum();
+        assert_eq!((json!(all), carried.len()), (report["sent"].clone(), 4), "{report}");
+        assert!(carried.iter().all(|frames| frames * 4 > all / 4), "{carried:?}");
+    }
+}
+
+#[test]
 fn an_echo_that_is_not_the_request_is_found() {
     for (at, words) in [(20, "differs from its request"), (8, "which is not in flight")] {
         let flip = move |bytes: &mut [u8]| {
@@ -129,6 +154,8 @@ fn the_servers_cpu_time_is_told_for_each_answer() {
     let (server_ns, answered) =
         (report["server_cpu_ns"].as_f64().unwrap(), report["answered"].as_f64().unwrap());
     assert!(server_ns > 0.0 && report["generator_cpu_ns"].as_f64().unwrap() > 0.0, "{report}");
+    let busy = report["generator_busy"].as_f64().unwrap();
+    assert!(busy > 0.0 && busy <= 1.0, "{report}");
     // A second of every core there is, and what the clocks are coarse by.
     let cores = f64::from(u32::try_from(thread::available_parallelism().unwrap().get()).unwrap());
     let seconds = report["seconds"].as_f64().unwrap() + 0.1;
@@ -154,6 +181,20 @@ fn a_server_process_that_ends_meanwhile_leaves_its_time_unknown() {
     let output = flood(addr, &[&COUNTED[..], &["--connections", "1", "--pid", &pid]].concat());
     bad(&output, 1, "a process of --pid ended");
     assert_eq!(report(&output)["server_cpu_ns"], Value::Null);
+}
+
+#[test]
+fn every_field_of_the_json_object_is_in_the_help() {
+    let report = ok(&flood(honest(), &COUNTED));
+    let help =
+        Command::new(env!("CARGO_BIN_EXE_rushgate-loadgen")).args(["flood", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (_, fields) = help.split_once("Fields of the JSON object").unwrap();
+    for name in report.as_object().unwrap().keys() {
+        let quantile = ["p50_us", "p99_us", "p999_us", "max_us"].contains(&name.as_str());
+        let told = if quantile { name.trim_end_matches("_us") } else { name };
+        assert!(fields.contains(told), "{name} is not in {fields}");
+    }
 }
 
 #[test]

@@ -180,7 +180,8 @@ impl Connection {
     /// Handles the complete frames of `filled`, the first `kept` bytes of which had been read before.
     fn answer(&mut self, filled: &[u8], kept: usize, out: &mut BytesMut) -> Next {
         let now = self.worker.core.clock.now();
-        let Answered { consumed, flow } = self.conversation.answer(now, filled, out);
+        let out_bytes_max = self.worker.core.settings.outbound_bytes_max;
+        let Answered { consumed, flow } = self.conversation.answer(now, filled, out, out_bytes_max);
         if consumed > 0 {
             self.deadlines.heard(now.mono_ms());
         }

@@ -51,14 +51,22 @@ impl Conversation {
     /// ending says that the connection closes here (for [`Ending::Client`]: once its BUYs are answered); nothing may
     /// be fed after that.
     pub fn feed(&mut self, bytes: &[u8], out: &mut BytesMut) -> Option<Ending> {
-        let mut filled = std::mem::take(&mut self.unread);
+        if self.unread.is_empty() {
+            return self.answer_all(bytes, out);
+        }
+        let mut filled = self.take_kept();
         filled.extend_from_slice(bytes);
-        let mut rest: &[u8] = &filled;
+        self.answer_all(&filled, out)
+    }
+
+    /// Answers as the connection does for a reader who takes everything at once.
+    fn answer_all(&mut self, filled: &[u8], out: &mut BytesMut) -> Option<Ending> {
+        let now = self.session.worker.core.clock.now();
+        let mut rest = filled;
         loop {
-            let now = self.session.worker.core.clock.now();
-            let mut replies = BytesMut::new();
-            let answered = self.answer(now, rest, &mut replies);
-            out.extend_from_slice(&replies);
+            let out_bytes_max =
+                out.len().saturating_add(self.session.worker.core.settings.outbound_bytes_max);
+            let answered = self.answer(now, rest, out, out_bytes_max);
             rest = rest.get(answered.consumed..).unwrap_or_default();
             match answered.flow {
                 Flow::Close(ending) => return Some(ending),
@@ -67,7 +75,9 @@ impl Conversation {
                 Flow::Go => break,
             }
         }
-        self.keep(rest);
+        if !rest.is_empty() {
+            self.keep(rest);
+        }
         None
     }
 
@@ -81,11 +91,17 @@ impl Conversation {
         self.session.peer.in_flight()
     }
 
-    /// Handles the complete frames at the front of `bytes`, until they are over or `out` holds what may wait.
-    pub(super) fn answer(&mut self, now: Now, bytes: &[u8], out: &mut BytesMut) -> Answered {
+    /// Handles the complete frames at the front of `bytes`, until they are over or `out` holds `out_bytes_max`.
+    pub(super) fn answer(
+        &mut self,
+        now: Now,
+        bytes: &[u8],
+        out: &mut BytesMut,
+        out_bytes_max: usize,
+    ) -> Answered {
         let mut consumed: usize = 0;
         while let Some(rest) = bytes.get(consumed..) {
-            if out.len() >= self.session.worker.core.settings.outbound_bytes_max {
+            if out.len() >= out_bytes_max {
                 break;
             }
             let (frame, frame_bytes) = match decode(rest, self.session.frame_bytes_max()) {

@@ -5,7 +5,7 @@
 //! waits, and costs no bus traffic. A reader may see two counters of one event an instant apart.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam::utils::CachePadded;
 
@@ -173,10 +173,23 @@ impl Sheet {
     }
 }
 
+#[derive(Debug)]
+struct Sheets {
+    live: Vec<Arc<Sheet>>,
+    /// What stood on those that are not written any more.
+    retired: [u64; PLACES],
+}
+
 /// The counters of one gateway: the sum of all sheets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
-    sheets: Mutex<Vec<Arc<Sheet>>>,
+    sheets: Mutex<Sheets>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self { sheets: Mutex::new(Sheets { live: Vec::new(), retired: [0; PLACES] }) }
+    }
 }
 
 impl Counters {
@@ -184,8 +197,18 @@ impl Counters {
     pub(super) fn sheet(&self) -> Arc<Sheet> {
         let zeros = std::array::from_fn(|_| AtomicU64::new(0));
         let sheet = Arc::new(Sheet(CachePadded::new(zeros)));
-        self.sheets.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&sheet));
+        self.sheets().live.push(Arc::clone(&sheet));
         sheet
+    }
+
+    /// The thread ends: what stands on its sheet stays counted.
+    pub(super) fn retire(&self, sheet: &Arc<Sheet>) {
+        let mut sheets = self.sheets();
+        let Some(index) = sheets.live.iter().position(|known| Arc::ptr_eq(known, sheet)) else { return };
+        let sheet = sheets.live.swap_remove(index);
+        for (sum, counter) in sheets.retired.iter_mut().zip(sheet.0.iter()) {
+            *sum = sum.wrapping_add(counter.load(Ordering::Relaxed));
+        }
     }
 
     /// How many BUYs ended at this rung.
@@ -210,10 +233,15 @@ impl Counters {
     }
 
     fn sum(&self, place: usize) -> u64 {
-        let sheets = self.sheets.lock().unwrap_or_else(PoisonError::into_inner);
+        let sheets = self.sheets();
         let read =
             |sheet: &Arc<Sheet>| sheet.0.get(place).map_or(0, |counter| counter.load(Ordering::Relaxed));
-        sheets.iter().map(read).fold(0, u64::wrapping_add)
+        let retired = sheets.retired.get(place).copied().unwrap_or_default();
+        sheets.live.iter().map(read).fold(retired, u64::wrapping_add)
+    }
+
+    fn sheets(&self) -> MutexGuard<'_, Sheets> {
+        self.sheets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -242,6 +270,7 @@ mod tests {
         other.rung(Rung::Stock);
         one.event(Event::Push, 5);
         other.ending(Ending::Client);
+        counters.retire(&one);
         assert_eq!(counters.status_counts().collect::<Vec<_>>(), [(Status::Unconfirmed, 2)]);
         assert_eq!((counters.rung_count(Rung::Stock), counters.rung_count(Rung::Passed)), (1, 0));
         assert_eq!((counters.event_count(Event::Push), counters.ending_count(Ending::Client)), (5, 1));

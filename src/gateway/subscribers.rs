@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
 
 use super::peer::Peer;
 use crate::protocol::{Order, UserId};
@@ -20,29 +21,70 @@ struct Subscription {
     names_user: bool,
 }
 
+/// A user's subscriptions. Nearly all have one, which needs no memory of its own.
+#[derive(Debug)]
+enum Subscriptions {
+    One(Subscription),
+    Several(Vec<Subscription>),
+}
+
+impl Subscriptions {
+    fn iter(&self) -> impl Iterator<Item = &Subscription> {
+        match self {
+            Self::One(only) => std::slice::from_ref(only),
+            Self::Several(several) => several.as_slice(),
+        }
+        .iter()
+    }
+
+    /// Adds a connection, unless it is there, or too many are; those that are gone make room.
+    fn add(self, new: Subscription) -> Self {
+        let mut several = match self {
+            Self::One(only) => vec![only],
+            Self::Several(several) => several,
+        };
+        several.retain(|known| known.peer.strong_count() > 0);
+        let is_known = several.iter().any(|known| known.peer.ptr_eq(&new.peer));
+        if !is_known && several.len() < PER_USER_MAX {
+            several.push(new);
+        }
+        match several.len() {
+            1 => several.pop().map_or(Self::Several(several), Self::One),
+            _ => Self::Several(several),
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
-    by_user: DashMap<UserId, Vec<Subscription>>,
+    by_user: DashMap<UserId, Subscriptions>,
 }
 
 impl Subscribers {
     /// `names_user`: whether pushes name the user, as they do on service connections.
     pub(super) fn subscribe(&self, user: UserId, peer: &Arc<Peer>, names_user: bool) {
-        let mut subscriptions = self.by_user.entry(user).or_default();
-        subscriptions.retain(|subscription| subscription.peer.strong_count() > 0);
-        let known = subscriptions.iter().any(|known| std::ptr::eq(known.peer.as_ptr(), Arc::as_ptr(peer)));
-        if !known && subscriptions.len() < PER_USER_MAX {
-            subscriptions.push(Subscription { peer: Arc::downgrade(peer), names_user });
+        let new = Subscription { peer: Arc::downgrade(peer), names_user };
+        match self.by_user.entry(user) {
+            Entry::Vacant(vacant) => drop(vacant.insert(Subscriptions::One(new))),
+            Entry::Occupied(mut occupied) => {
+                let none = Subscriptions::Several(Vec::new());
+                let known = std::mem::replace(occupied.get_mut(), none);
+                *occupied.get_mut() = known.add(new);
+            }
         }
     }
 
     /// The connection of this user ends.
     pub(super) fn leave(&self, user: UserId, peer: &Arc<Peer>) {
-        if let Some(mut subscriptions) = self.by_user.get_mut(&user) {
-            subscriptions.retain(|known| !std::ptr::eq(known.peer.as_ptr(), Arc::as_ptr(peer)));
-        }
-        self.by_user.remove_if(&user, |_, subscriptions| subscriptions.is_empty());
+        let is_own = |known: &Subscription| std::ptr::eq(known.peer.as_ptr(), Arc::as_ptr(peer));
+        self.by_user.remove_if_mut(&user, |_, subscriptions| match subscriptions {
+            Subscriptions::One(only) => is_own(only),
+            Subscriptions::Several(several) => {
+                several.retain(|known| !is_own(known));
+                several.is_empty()
+            }
+        });
     }
 
     /// Pushes an order to all of the user's connections; to how many it was handed.

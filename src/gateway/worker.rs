@@ -31,6 +31,12 @@ pub(super) struct Worker {
     pub(super) post: Arc<Post>,
 }
 
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.core.counters.retire(&self.sheet);
+    }
+}
+
 impl Worker {
     pub(super) fn new(core: Arc<Core>) -> Self {
         let sheet = core.counters.sheet();

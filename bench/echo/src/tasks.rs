@@ -11,6 +11,9 @@ use tokio::runtime;
 
 use crate::framing::{FRAME_BYTES_MAX, whole_bytes};
 
+/// Where a connection's buffer starts; a longer frame makes it [`FRAME_BYTES_MAX`].
+const BUFFER_BYTES: usize = 8192;
+
 /// Which of tokio's schedulers runs the tasks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scheduler {
@@ -41,8 +44,7 @@ pub(crate) fn serve(listener: net::TcpListener, scheduler: Scheduler) -> io::Res
 /// One connection to its end.
 async fn connection(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // Pages that no read reaches are never touched: short frames cost a page or two.
-    let mut buffer = vec![0; FRAME_BYTES_MAX];
+    let mut buffer = vec![0; BUFFER_BYTES];
     let mut held = 0_usize;
     loop {
         let count = stream.read(buffer.get_mut(held..).unwrap_or_default()).await?;
@@ -55,5 +57,9 @@ async fn connection(mut stream: TcpStream) -> io::Result<()> {
         stream.write_all(bytes.get(..whole).unwrap_or_default()).await?;
         buffer.copy_within(whole..held, 0);
         held = held.saturating_sub(whole);
+        if held == buffer.len() {
+            // Half of a frame fills it; the rest is to fit as well.
+            buffer.resize(FRAME_BYTES_MAX, 0);
+        }
     }
 }

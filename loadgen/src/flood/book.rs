@@ -46,14 +46,24 @@ impl Book {
         })
     }
 
-    pub(super) fn answered(&mut self, status: u16, planned_ns: u64, sent_ns: u64, now_ns: u64, pace: &Pace) {
+    /// So many answers that came together, to requests that were planned and written together.
+    pub(super) fn answered(
+        &mut self,
+        status: u16,
+        planned_ns: u64,
+        sent_ns: u64,
+        now_ns: u64,
+        count: usize,
+        pace: &Pace,
+    ) {
         if !pace.is_measured(planned_ns) {
             return;
         }
-        self.by_status.add(status, 1);
-        self.latency_ns.saturating_record(now_ns.saturating_sub(planned_ns));
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.by_status.add(status, count);
+        self.latency_ns.saturating_record_n(now_ns.saturating_sub(planned_ns), count);
         if pace.is_open_loop() {
-            self.service_ns.saturating_record(now_ns.saturating_sub(sent_ns));
+            self.service_ns.saturating_record_n(now_ns.saturating_sub(sent_ns), count);
         }
         self.last_answer_ns = now_ns;
     }
@@ -124,7 +134,7 @@ mod tests {
         book.never_sent(pace, 500_000_000);
         assert_eq!(book.unsent, 0);
         book.unanswered(0, 5_000_000, &pace);
-        book.answered(0x1001, 1_000, 1_000, 2_000, &pace);
-        assert_eq!((book.errors, book.by_status.total(), book.latency_ns.len()), (1, 1, 2));
+        book.answered(0x1001, 1_000, 1_000, 2_000, 3, &pace);
+        assert_eq!((book.errors, book.by_status.total(), book.latency_ns.len()), (1, 3, 4));
     }
 }

@@ -1,14 +1,19 @@
 //! `rushgate-loadgen flood`: one kind of request, as many as the wire takes (closed loop) or at a given rate (open loop).
 //!
 //! Connections are opened on one tokio thread; then every thread runs a [`lane::Lane`] of its own over its share of
-//! them, without locks or tasks, and what they counted is added up at the end. A gateway that goes away ends it.
+//! them, without locks or tasks, and what they counted is added up at the end. The main thread reads the server's CPU
+//! time meanwhile ([`cpu`]). A server that goes away ends it. `--wire echo` asks a bare echo server in the place of a
+//! gateway: what machine and generator can do ([`wire`]).
 
+mod answers;
 mod book;
 mod conn;
 mod cpu;
 mod lane;
 mod pace;
+mod places;
 mod report;
+mod requests;
 mod wire;
 
 use std::net::SocketAddr;
@@ -19,11 +24,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rushgate::config::parse_duration;
 
+use self::answers::Answers;
 use self::conn::Conn;
 use self::cpu::Processes;
 use self::lane::{Lane, LaneEnd};
 use self::pace::Pace;
-use self::report::FloodReport;
+use self::report::{FloodReport, JSON_FIELDS};
+use self::requests::{Requests, Users};
 use self::wire::Wire;
 use crate::opening::Opened;
 use crate::output::{Failure, print};
@@ -36,6 +43,7 @@ const START_AFTER: Duration = Duration::from_millis(20);
 
 /// Arguments of `flood`.
 #[derive(Debug, Args)]
+#[command(after_long_help = JSON_FIELDS)]
 pub(crate) struct FloodArgs {
     #[command(flatten)]
     target: TargetArgs,
@@ -76,7 +84,7 @@ pub(crate) struct FloodArgs {
     /// The server's process id (several: all its workers): prints its CPU time for each answer
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// Print one JSON object instead of a table
+    /// Print one JSON object instead of a table; --help tells its fields
     #[arg(long)]
     json: bool,
 }
@@ -100,8 +108,9 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), Failure> {
     };
     let mut server = Processes::begin(&args.pid)?;
     let mut own = Processes::begin(&[std::process::id()])?;
-    let ends = measure(args, lanes(args, opened)?, &mut [&mut server, &mut own])?;
+    let (ends, read_late) = measure(args, lanes(args, opened)?, &mut [&mut server, &mut own])?;
     let mut report = FloodReport::new(args, ends)?;
+    report.read_late = read_late;
     report.server_used_ns = server.used_ns();
     report.generator_used_ns = own.used_ns();
     show(args, addr, &report)
@@ -126,12 +135,13 @@ fn check(args: &FloodArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs every lane to its end, and reads the clocks of `processes` when the warm-up is over.
+/// Runs every lane to its end, and reads the clocks of `processes` when the warm-up is over; how much later that was,
+/// because this thread had to wait for a core.
 fn measure(
     args: &FloodArgs,
     lanes: Vec<Lane>,
     processes: &mut [&mut Processes],
-) -> Result<Vec<LaneEnd>, Failure> {
+) -> Result<(Vec<LaneEnd>, Duration), Failure> {
     let started_at = Instant::now().checked_add(START_AFTER).unwrap_or_else(Instant::now);
     let (running, ended) = channel::<()>();
     let start = |lane: Lane| {
@@ -152,12 +162,13 @@ fn measure(
             processes.begin_again();
         }
     }
+    let read_late = Instant::now().saturating_duration_since(measured_from);
     let mut ends = Vec::with_capacity(threads.len());
     for thread in threads {
         let end = thread.join().map_err(|_| Failure::bad_result(vec!["a thread failed".to_owned()]))?;
         ends.push(end.map_err(|error| Failure::bad_result(vec![format!("a thread failed: {error}")]))?);
     }
-    Ok(ends)
+    Ok((ends, read_late))
 }
 
 fn show(args: &FloodArgs, addr: SocketAddr, report: &FloodReport) -> Result<(), Failure> {
@@ -173,8 +184,6 @@ fn show(args: &FloodArgs, addr: SocketAddr, report: &FloodReport) -> Result<(), 
 /// Deals the connections out, one to each thread in turn.
 fn lanes(args: &FloodArgs, opened: Vec<Opened>) -> Result<Vec<Lane>, Failure> {
     let threads = u64::from(args.threads);
-    let (activity, sku) = args.target.article();
-    let asked = Asked::new(args.work, activity, sku);
     let mut dealt: Vec<Vec<Conn>> = Vec::new();
     dealt.resize_with(usize::try_from(threads).map_err(Failure::cannot_start)?, Vec::new);
     for (number, opened) in opened.into_iter().enumerate() {
@@ -184,12 +193,13 @@ fn lanes(args: &FloodArgs, opened: Vec<Opened>) -> Result<Vec<Lane>, Failure> {
                 args.depth, opened.in_flight_max
             )));
         }
-        let fixed = (!args.service).then_some(&asked);
-        let conn = Conn::new(opened, args.wire, args.depth, fixed).map_err(Failure::cannot_start)?;
+        let conn = Conn::new(opened, args.depth, args.rate.is_some()).map_err(Failure::cannot_start)?;
         if let Some(lane) = number.checked_rem(dealt.len()).and_then(|lane| dealt.get_mut(lane)) {
             lane.push(conn);
         }
     }
+    let (activity, sku) = args.target.article();
+    let asked = Asked::new(args.work, activity, sku);
     let mut lanes = Vec::with_capacity(dealt.len());
     for (number, conns) in (0_u64..).zip(dealt) {
         let pace = Pace::new(args.rate, number, threads, args.warmup, Duration::from_secs(args.seconds));
@@ -197,12 +207,14 @@ fn lanes(args: &FloodArgs, opened: Vec<Opened>) -> Result<Vec<Lane>, Failure> {
             let extra = u64::from(number < all.checked_rem(threads).unwrap_or(0));
             all.checked_div(threads).unwrap_or(all).saturating_add(extra)
         };
-        let users = args.service.then(|| lane::Users {
+        let users = args.service.then(|| Users {
             first: args.target.first_user().0,
             count: args.users,
             next: args.users.checked_div(threads).unwrap_or(0).saturating_mul(number),
         });
-        lanes.push(Lane::new(conns, asked, users, pace, args.requests.map(share))?);
+        let requests = Requests::new(&asked, args.depth, users);
+        let answers = Answers::new(args.wire, args.depth, &requests);
+        lanes.push(Lane::new(conns, requests, answers, pace, args.requests.map(share))?);
     }
     Ok(lanes)
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
@@ -11,6 +12,32 @@ use super::lane::LaneEnd;
 use super::wire::Wire;
 use crate::output::Failure;
 use crate::tally::{ByStatus, Reasons, exact, histogram, per_second, quantile_us, tenths_us};
+
+/// What [`FloodReport::json`] holds; part of the help.
+pub(super) const JSON_FIELDS: &str = "\
+Fields of the JSON object; requests are those planned after the warm-up, times are in microseconds:
+  wire, work, mode         rushgate or echo; what is asked; app or service
+  connections, depth       as asked for
+  open_loop                whether there is a --rate
+  offered_per_s            the --rate, or null
+  achieved_per_s           answered / seconds
+  p50_us .. max_us         p50, p99, p999, max: from the planned time to the answer; requests without an answer count
+                           with the age they had at the end
+  service_p50_us, service_p99_us
+                           from writing to the answer, of answered requests; in the closed loop the same as above
+  sent                     requests written = answered + errors
+  answered, by_status      answers, and how many of each outcome by its name (`echo` is the one outcome of an echo)
+  errors                   written and not answered
+  unsent                   open loop: came due and never found a free place
+  pushes                   frames that nobody asked for
+  connections_lost         connections that ended, by why
+  seconds                  from the end of the warm-up to the end of sending, or to the last answer if that came later
+  server_cpu_ns            CPU time of all --pid in that time / answered; null without --pid, when one of them ended, or
+                           when it could not be read for half of that time. From /proc/PID/task/*/schedstat (ns); from
+                           /proc/PID/stat (steps of 10 ms) where the kernel has none, or when threads ended meanwhile
+  generator_cpu_ns         the same of this process, which waits awake
+  generator_busy           share of the time in which this process (its busiest thread) had something to do, or waited for
+                           a core to do it: near 1 it is the generator that cannot go faster";
 
 /// All threads, added up. Of the requests planned after the warm-up: `sent` = `answered` + `errors`.
 #[derive(Debug)]
@@ -23,6 +50,7 @@ pub(super) struct FloodReport {
     depth: u16,
     rate_per_s: Option<u64>,
     seconds: f64,
+    busy: f64,
     latency_ns: Histogram<u64>,
     service_ns: Histogram<u64>,
     by_status: ByStatus,
@@ -35,6 +63,8 @@ pub(super) struct FloodReport {
     pub(super) server_used_ns: Option<u64>,
     /// What this process used.
     pub(super) generator_used_ns: Option<u64>,
+    /// How long after the warm-up their use was first read.
+    pub(super) read_late: Duration,
     is_server_asked: bool,
 }
 
@@ -49,6 +79,7 @@ impl FloodReport {
             depth: args.depth,
             rate_per_s: args.rate,
             seconds: 0.0,
+            busy: 0.0,
             latency_ns: histogram()?,
             service_ns: histogram()?,
             by_status: ByStatus::default(),
@@ -59,11 +90,15 @@ impl FloodReport {
             lost: Reasons::default(),
             server_used_ns: None,
             generator_used_ns: None,
+            read_late: Duration::ZERO,
             is_server_asked: !args.pid.is_empty(),
         };
-        for LaneEnd { book, measured_ns, connections_left } in ends {
+        for LaneEnd { book, measured_ns, idle_ns, connections_left } in ends {
             report.connections_left = report.connections_left.saturating_add(connections_left);
             report.seconds = report.seconds.max(exact(measured_ns) / 1e9);
+            if measured_ns > 0 {
+                report.busy = report.busy.max(1.0 - (exact(idle_ns) / exact(measured_ns)).min(1.0));
+            }
             // Same bounds on both sides: adding cannot fail.
             let _ = report.latency_ns.add(&book.latency_ns);
             let _ = report.service_ns.add(&book.service_ns);
@@ -97,12 +132,12 @@ impl FloodReport {
         }
     }
 
-    /// CPU time for each answer.
+    /// CPU time for each answer; `None` as well when it was read for less than half of the time.
     fn each_ns(&self, used_ns: Option<u64>) -> Option<f64> {
-        let answered = self.by_status.total();
-        used_ns
-            .filter(|_| answered > 0)
-            .map(|used_ns| (exact(used_ns) / exact(answered) * 10.0).round() / 10.0)
+        let read_for = self.seconds - self.read_late.as_secs_f64();
+        let answered = exact(self.by_status.total()) * read_for / self.seconds;
+        let is_known = answered > 0.0 && read_for * 2.0 > self.seconds;
+        used_ns.filter(|_| is_known).map(|used_ns| (exact(used_ns) / answered * 10.0).round() / 10.0)
     }
 
     pub(super) fn json(&self) -> Value {
@@ -132,6 +167,7 @@ impl FloodReport {
             "connections_lost": self.lost.json(),
             "server_cpu_ns": self.each_ns(self.server_used_ns),
             "generator_cpu_ns": self.each_ns(self.generator_used_ns),
+            "generator_busy": (self.busy * 1000.0).round() / 1000.0,
         })
     }
 
@@ -192,6 +228,7 @@ impl fmt::Display for FloodReport {
                 writeln!(f, "{name:<20} {each_ns:>16.1}")?;
             }
         }
+        writeln!(f, "{:<20} {:>15.1}%", "generator busy", self.busy * 100.0)?;
         for (name, count) in self.outcomes() {
             writeln!(f, "{name:<20} {count:>16}")?;
         }

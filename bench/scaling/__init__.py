@@ -1,0 +1,1 @@
+"""How the cost of Rushgate grows: the measurements, pictures and paper model of `bench/scale`."""
