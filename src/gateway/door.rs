@@ -39,6 +39,8 @@ pub(super) struct Door {
     queues: PerShard<ArrayQueue<Admitted>>,
     /// Items that wait behind the door, in the engine.
     behind: PerShard<AtomicUsize>,
+    /// Taken out by the stock task, which has not told yet what waits in its engine.
+    taken: AtomicUsize,
     items_max: usize,
     pub(super) wake: Notify,
 }
@@ -50,6 +52,7 @@ impl Door {
         Self {
             queues: PerShard::new(|_| ArrayQueue::new(items_max)),
             behind: PerShard::new(|_| AtomicUsize::new(0)),
+            taken: AtomicUsize::new(0),
             items_max,
             wake: Notify::new(),
         }
@@ -67,8 +70,20 @@ impl Door {
         Ok(())
     }
 
-    pub(super) fn take(&self, shard: ShardId) -> Option<Admitted> {
-        self.queues[shard].pop()
+    /// Everything that waits for a shard now. It is counted as taken before it leaves its queue, so that whoever
+    /// counts what is unfinished never misses it. There is one taker.
+    pub(super) fn take(&self, shard: ShardId) -> impl Iterator<Item = Admitted> {
+        let queue = &self.queues[shard];
+        let items = queue.len();
+        if items > 0 {
+            self.taken.fetch_add(items, Ordering::SeqCst);
+        }
+        (0..items).map_while(|_| queue.pop())
+    }
+
+    /// What was taken is counted elsewhere from now on; true if anything was.
+    pub(super) fn told(&self) -> bool {
+        self.taken.swap(0, Ordering::SeqCst) > 0
     }
 
     /// The stock task tells how many wait in its engine.
@@ -76,8 +91,10 @@ impl Door {
         self.behind[shard].store(items, Ordering::Relaxed);
     }
 
-    /// BUYs in the queues.
+    /// BUYs in the queues, and those on their way to the engine; some may be counted twice. To be read before what
+    /// the stock task tells of its engine.
     pub(super) fn len(&self) -> usize {
-        self.queues.iter().map(|(_, queue)| queue.len()).fold(0, usize::saturating_add)
+        let queued = self.queues.iter().map(|(_, queue)| queue.len()).fold(0, usize::saturating_add);
+        queued.saturating_add(self.taken.load(Ordering::SeqCst))
     }
 }

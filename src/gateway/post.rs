@@ -15,11 +15,21 @@ use super::peer::Peer;
 pub(super) struct Post {
     waiting: Mutex<Vec<Arc<Peer>>>,
     arrived: Notify,
+    /// Nobody delivers.
+    is_shut: bool,
 }
 
 impl Post {
+    /// For connections that look into their outbox unasked. What waited here would keep them for ever.
+    pub(super) fn shut() -> Self {
+        Self { is_shut: true, ..Self::default() }
+    }
+
     /// Something was left for this connection.
     pub(super) fn put(&self, peer: Arc<Peer>) {
+        if self.is_shut {
+            return;
+        }
         let was_empty = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.push(peer);
@@ -39,5 +49,27 @@ impl Post {
             std::mem::swap(&mut taken, &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
             taken.drain(..).for_each(|peer| peer.wake());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::protocol::{Reply, Status};
+
+    #[test]
+    fn a_shut_post_keeps_nobody_and_his_mail_is_there_all_the_same() {
+        let post = Arc::new(Post::shut());
+        let peer = Arc::new(Peer::new(1, IpAddr::V4(Ipv4Addr::LOCALHOST), 1024, Arc::clone(&post)));
+        peer.begin();
+        peer.answer(7, Status::SoldOut, 0, &Reply::Empty);
+        assert_eq!((Arc::strong_count(&peer), peer.in_flight()), (1, 0));
+        let mut mail = BytesMut::new();
+        peer.take_mail(&mut mail);
+        assert_eq!(mail.len(), 24);
     }
 }

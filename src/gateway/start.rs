@@ -149,7 +149,8 @@ impl Gateway {
 
     /// Purchases accepted and not answered yet.
     pub fn unfinished(&self) -> usize {
-        self.stock_state.borrow().unfinished.saturating_add(self.core.funnel.door.len())
+        let at_the_door = self.core.funnel.door.len();
+        self.stock_state.borrow().unfinished.saturating_add(at_the_door)
     }
 
     /// Why the gateway should not be sent clients; empty when it may.

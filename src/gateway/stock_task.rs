@@ -128,7 +128,7 @@ impl<S: ReservationStore> StockTask<S> {
 
     fn empty_door(&mut self) {
         for shard in ShardId::all() {
-            while let Some(Admitted { ticket, purchase, arrived_ms }) = self.core.funnel.door.take(shard) {
+            for Admitted { ticket, purchase, arrived_ms } in self.core.funnel.door.take(shard) {
                 if let Err(ticket) = self.stock.push(arrived_ms, ticket, purchase) {
                     self.answer(&ticket, Outcome::Busy);
                 }
@@ -275,6 +275,10 @@ impl<S: ReservationStore> StockTask<S> {
             is_fenced: self.stock.is_fenced(),
         };
         self.state.send_if_modified(|known| std::mem::replace(known, state) != state);
+        if self.core.funnel.door.told() {
+            // For those who wait until nothing is unfinished.
+            self.state.send_modify(|_| {});
+        }
     }
 
     fn answer(&self, ticket: &Ticket, outcome: Outcome) {

@@ -33,6 +33,7 @@ mod pushes;
 mod service;
 mod slow_readers;
 mod tlv_lengths;
+mod unfinished;
 mod vectors;
 mod waiting;
 mod windows;
