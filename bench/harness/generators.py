@@ -26,7 +26,7 @@ def flood(addr, pids, *, connections, depth, seconds, warmup_s=0.5, rate=None, e
     answered = told["answered"]
     if expected and told["by_status"].get(expected, 0) < EXPECTED_SHARE * answered:
         raise BadMeasurement(f"the answers are not {expected} but {told['by_status']}")
-    return sample(told["achieved_per_s"], told["server_cpu_ns"], told["p50_us"], told["p99_us"])
+    return sample(told["achieved_per_s"], told["server_cpu_ns"], told["p50_us"], told["p99_us"], answered)
 
 
 def wrk(port, pids, *, shape, connections, depth, seconds, warmup_s=1, first_user=0):
@@ -47,7 +47,8 @@ def wrk(port, pids, *, shape, connections, depth, seconds, warmup_s=1, first_use
     if failed or not told["requests"]:
         raise BadMeasurement(f"wrk counts errors: {failed or 'no answer at all'}")
     requests = told["requests"]
-    return sample(requests * 1e6 / told["duration_us"], used / requests, told["p50_us"], told["p99_us"])
+    return sample(requests * 1e6 / told["duration_us"], used / requests, told["p50_us"], told["p99_us"],
+                  requests)
 
 
 def redis_benchmark(port, pids, *, sha, connections, depth, seconds):
@@ -66,7 +67,8 @@ def redis_benchmark(port, pids, *, sha, connections, depth, seconds):
     before = cpu_ns(pids)
     told = run(requests)
     used = cpu_ns(pids) - before
-    return sample(told["rps"], used / requests, told["p50_latency_ms"] * 1000, told["p99_latency_ms"] * 1000)
+    return sample(told["rps"], used / requests, told["p50_latency_ms"] * 1000, told["p99_latency_ms"] * 1000,
+                  requests)
 
 
 def sale(addr, pids, data_dir, *, users, connections, in_flight):
@@ -77,16 +79,17 @@ def sale(addr, pids, data_dir, *, users, connections, in_flight):
         "--connections", connections, "--service", "--in-flight", in_flight]))
     used = cpu_ns(pids) - before
     requests = told["requests_per_s"] * told["seconds"]
-    return sample(told["requests_per_s"], used / requests, told["p50_us"], told["p99_us"])
+    return sample(told["requests_per_s"], used / requests, told["p50_us"], told["p99_us"], round(requests))
 
 
-def sample(requests_per_s, server_cpu_ns, p50_us, p99_us):
-    return {"requests_per_s": requests_per_s, "server_cpu_ns": server_cpu_ns, "p50_us": p50_us, "p99_us": p99_us}
+def sample(requests_per_s, server_cpu_ns, p50_us, p99_us, answered):
+    return {"requests_per_s": requests_per_s, "server_cpu_ns": server_cpu_ns, "p50_us": p50_us, "p99_us": p99_us,
+            "answered": answered}
 
 
 def _run(command):
     try:
-        done = subprocess.run(on_core(GENERATOR_CORE, command), capture_output=True, text=True, timeout=180)
+        done = subprocess.run(on_core(GENERATOR_CORE, command), check=False, capture_output=True, text=True, timeout=180)
     except subprocess.TimeoutExpired:
         raise BadMeasurement(f"{command[0]} has not ended after 180 s") from None
     if done.returncode == 0:

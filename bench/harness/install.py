@@ -78,7 +78,7 @@ def _build():
 def _run(command, what, hint):
     print(f"bench/run: {what}", file=sys.stderr)
     try:
-        done = subprocess.run(command, cwd=ROOT, stdout=sys.stderr)
+        done = subprocess.run(command, check=False, cwd=ROOT, stdout=sys.stderr)
     except FileNotFoundError:
         raise CannotStart(f"{what}: {command[0]} is missing; {hint}") from None
     if done.returncode != 0:

@@ -72,7 +72,7 @@ def _first(command, pattern):
 
 def _output(command):
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
     except OSError:
         return ""
     return done.stdout + done.stderr

@@ -10,11 +10,11 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from harness import report  # noqa: E402
+from harness.errors import BadMeasurement  # noqa: E402
 from harness.generators import sample  # noqa: E402
 from harness.main import START  # noqa: E402
 from harness.others import check_sold  # noqa: E402
-from harness.errors import BadMeasurement  # noqa: E402
-from harness.plan import CONTENDERS, QUICK_TIMING, Point, points  # noqa: E402
+from harness.plan import CONTENDERS, Point, points  # noqa: E402
 from harness.samples import Samples  # noqa: E402
 from harness.targets import TARGETS  # noqa: E402
 
@@ -28,8 +28,8 @@ ABOUT = {
 def three_rounds():
     samples = Samples()
     for number, (refusals, echoes) in enumerate([(90, 100), (50, 50), (40, 100)], 1):
-        samples.add(REFUSAL, number, sample(refusals, 4_000.0, 20.0, None))
-        samples.add(ECHO, number, sample(echoes, 3_000.0, 20.0, 40.0))
+        samples.add(REFUSAL, number, sample(refusals, 4_000.0, 20.0, None, 1))
+        samples.add(ECHO, number, sample(echoes, 3_000.0, 20.0, 40.0, 1))
     return samples
 
 
@@ -79,12 +79,12 @@ class Harness(unittest.TestCase):
         self.assertIn("- round 1, x: gone", table)
 
     def test_a_script_that_sold_something_else_than_was_answered_is_no_measurement(self):
-        told = sample(1000.0, None, 1, 1)
-        check_sold(1000 * QUICK_TIMING.seconds, told, QUICK_TIMING, wins=True)
-        check_sold(0, told, QUICK_TIMING, wins=False)
-        for units, wins in ((1, True), (1, False)):
+        told = sample(500.0, None, 1, 1, answered=1000)
+        check_sold(1000, told, wins=True)
+        check_sold(0, told, wins=False)
+        for units, wins in ((980, True), (1, False)):
             with self.assertRaises(BadMeasurement):
-                check_sold(units, told, QUICK_TIMING, wins)
+                check_sold(units, told, wins)
 
 
 if __name__ == "__main__":

@@ -31,12 +31,12 @@ pub(super) struct Answered {
 pub struct Conversation {
     pub(super) session: Session,
     /// The incomplete frame, or frames held back while replies wait.
-    unread: BytesMut,
+    unread: Box<[u8]>,
 }
 
 impl Conversation {
     pub(super) fn new(worker: Arc<Worker>, peer: Arc<Peer>) -> Self {
-        Self { session: Session::new(worker, peer), unread: BytesMut::new() }
+        Self { session: Session::new(worker, peer), unread: Box::default() }
     }
 
     /// One that no socket belongs to.
@@ -54,7 +54,7 @@ impl Conversation {
         if self.unread.is_empty() {
             return self.answer_all(bytes, out);
         }
-        let mut filled = self.take_kept();
+        let mut filled = self.take_kept().into_vec();
         filled.extend_from_slice(bytes);
         self.answer_all(&filled, out)
     }
@@ -123,7 +123,7 @@ impl Conversation {
 
     /// Keeps what could not be handled yet.
     pub(super) fn keep(&mut self, rest: &[u8]) {
-        self.unread = BytesMut::from(rest);
+        self.unread = rest.into();
     }
 
     /// What was kept last time.
@@ -132,7 +132,7 @@ impl Conversation {
     }
 
     /// What was kept, no longer kept.
-    pub(super) fn take_kept(&mut self) -> BytesMut {
+    pub(super) fn take_kept(&mut self) -> Box<[u8]> {
         std::mem::take(&mut self.unread)
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use foldhash::fast::RandomState;
 
 use super::peer::Peer;
 use crate::protocol::{Order, UserId};
@@ -58,7 +59,7 @@ impl Subscriptions {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
-    by_user: DashMap<UserId, Subscriptions>,
+    by_user: DashMap<UserId, Subscriptions, RandomState>,
 }
 
 impl Subscribers {

@@ -15,6 +15,9 @@ use rushgate::protocol::{
 /// How long a test waits for what has to come. Reached only by a test that fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The gateway counts in whole milliseconds: what it waits for may be over by so much sooner.
+pub(crate) const CLOCK_STEP: Duration = Duration::from_millis(1);
+
 /// A frame from the gateway.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {

@@ -63,6 +63,11 @@ fn converse(bench: &Bench, stream: &[u8], cuts: &[usize]) -> Transcript {
         let frames = stream[..end].len() / 24 + 1;
         assert!(out.len() <= frames * LONGEST_REPLY_BYTES, "{} bytes to {end} bytes", out.len());
         assert!(out.len() >= before);
+        assert!(
+            conversation.in_flight() <= u32::from(IN_FLIGHT_MAX),
+            "{} in flight",
+            conversation.in_flight()
+        );
         at = end;
         if ending.is_some() {
             break;

@@ -184,8 +184,8 @@ fn with_fault(fault: u8, mut draft: Draft, choices: &mut Choices<'_>) -> Vec<u8>
         13 => {
             for _ in 0..choices.byte() % 4 {
                 let (kind, length) = (choices.of(&TLVS), choices.byte());
-                // Long ones too: 16 bytes for each above 64.
-                let length = usize::from(length.min(64)) + usize::from(length.saturating_sub(64)) * 16;
+                // Long ones too: from 65 on in steps of 16.
+                let length = usize::from(length.min(65)) + usize::from(length.saturating_sub(65)) * 16;
                 let filling = choices.byte();
                 draft.tlvs.insert(0, (kind, vec![filling; length]));
             }
