@@ -8,6 +8,7 @@
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     clippy::panic,
+    clippy::print_stdout,
     missing_docs,
     reason = "tests"
 )]

@@ -94,5 +94,6 @@ impl Call {
 
 /// How a request id shows in the bytes that were read.
 fn marker(id: u32) -> String {
-    id.to_be_bytes().iter().map(|byte| format!("\\x{byte:02x}")).collect()
+    let [a, b, c, d] = id.to_be_bytes();
+    format!("\\x{a:02x}\\x{b:02x}\\x{c:02x}\\x{d:02x}")
 }
