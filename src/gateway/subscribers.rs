@@ -22,6 +22,12 @@ struct Subscription {
     names_user: bool,
 }
 
+impl Subscription {
+    fn of(peer: &Arc<Peer>, names_user: bool) -> Self {
+        Self { peer: Arc::downgrade(peer), names_user }
+    }
+}
+
 /// A user's subscriptions. Nearly all have one, which needs no memory of its own.
 #[derive(Debug)]
 enum Subscriptions {
@@ -38,15 +44,14 @@ impl Subscriptions {
         .iter()
     }
 
-    /// Adds a connection, unless it is there, or too many are; those that are gone make room.
+    /// Adds a connection that is not there, unless too many are; those that are gone make room.
     fn add(self, new: Subscription) -> Self {
         let mut several = match self {
             Self::One(only) => vec![only],
             Self::Several(several) => several,
         };
         several.retain(|known| known.peer.strong_count() > 0);
-        let is_known = several.iter().any(|known| known.peer.ptr_eq(&new.peer));
-        if !is_known && several.len() < PER_USER_MAX {
+        if several.len() < PER_USER_MAX {
             several.push(new);
         }
         match several.len() {
@@ -65,13 +70,17 @@ pub(super) struct Subscribers {
 impl Subscribers {
     /// `names_user`: whether pushes name the user, as they do on service connections.
     pub(super) fn subscribe(&self, user: UserId, peer: &Arc<Peer>, names_user: bool) {
-        let new = Subscription { peer: Arc::downgrade(peer), names_user };
+        let is_own = |known: &Subscription| std::ptr::eq(known.peer.as_ptr(), Arc::as_ptr(peer));
         match self.by_user.entry(user) {
-            Entry::Vacant(vacant) => drop(vacant.insert(Subscriptions::One(new))),
+            // A back end that asks again for the same user: nothing is made anew.
+            Entry::Occupied(occupied) if occupied.get().iter().any(is_own) => {}
+            Entry::Vacant(vacant) => {
+                drop(vacant.insert(Subscriptions::One(Subscription::of(peer, names_user))));
+            }
             Entry::Occupied(mut occupied) => {
                 let none = Subscriptions::Several(Vec::new());
                 let known = std::mem::replace(occupied.get_mut(), none);
-                *occupied.get_mut() = known.add(new);
+                *occupied.get_mut() = known.add(Subscription::of(peer, names_user));
             }
         }
     }
