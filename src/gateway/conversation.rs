@@ -101,7 +101,12 @@ impl Conversation {
         out_bytes_max: usize,
     ) -> Answered {
         let mut consumed: usize = 0;
+        let mut warm: usize = 0;
         while let Some(rest) = bytes.get(consumed..) {
+            if warm == 0 {
+                warm = self.session.warm(rest);
+            }
+            warm = warm.saturating_sub(1);
             if out.len() >= out_bytes_max {
                 break;
             }

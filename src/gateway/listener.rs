@@ -13,8 +13,8 @@ use bytes::BytesMut;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::connection::{Life, Seat};
 use super::counters::{Ending, Event};
+use super::life::{Life, Seat};
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::protocol::{Head, Opcode, Reply, Status, encode};

@@ -4,7 +4,7 @@
 //! does no I/O and reads no clock. Faults of the stream end the connection, faults of a request are answered and
 //! leave it alive, and both are counted.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -12,14 +12,16 @@ use bytes::BytesMut;
 use super::clock::Now;
 use super::counters::{Ending, Rung};
 use super::funnel::Ask;
+use super::named::Named;
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::admission::identity::IdentityKind;
 use crate::admission::limits::Held;
-use crate::protocol::frame::FRAME_BYTES_MAX_BEFORE_AUTH;
-use crate::protocol::{
-    ConnectionKind, DEVICE_BYTES_MAX, Frame, Head, Opcode, Reply, Request, Status, UserId, encode, tlv,
-};
+use crate::protocol::frame::{FRAME_BYTES_MAX_BEFORE_AUTH, glance};
+use crate::protocol::{ConnectionKind, Frame, Head, Opcode, Reply, Request, Status, UserId, encode};
+
+/// Frames that are looked at ahead of time.
+const WARM_FRAMES: usize = 64;
 
 /// Whether the connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,39 +46,6 @@ enum Stage {
 struct Speaker {
     user: UserId,
     ip: Option<IpAddr>,
-}
-
-/// What a request's TLVs name. They have to be well-formed whoever sends them, also where nobody believes them.
-#[derive(Clone, Copy, Debug)]
-struct Named {
-    user: Option<u64>,
-    ip: Option<IpAddr>,
-}
-
-impl Named {
-    /// In one pass; of several TLVs of a type the first counts.
-    fn of(frame: &Frame<'_>) -> Result<Self, Status> {
-        let mut named = Self { user: None, ip: None };
-        let mut has_device = false;
-        for (kind, value) in frame.tlvs() {
-            match kind {
-                tlv::USER if named.user.is_none() => {
-                    let user = <[u8; 8]>::try_from(value).map_err(|_| Status::BadBody)?;
-                    named.user = Some(u64::from_be_bytes(user));
-                }
-                tlv::CLIENT_ADDR if named.ip.is_none() => named.ip = Some(client_addr(value)?),
-                tlv::DEVICE if !has_device => {
-                    has_device = true;
-                    let fits = (1..=DEVICE_BYTES_MAX).contains(&value.len());
-                    if !fits || std::str::from_utf8(value).is_err() {
-                        return Err(Status::BadBody);
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(named)
-    }
 }
 
 /// See the module.
@@ -107,6 +76,23 @@ impl Session {
         } else {
             FRAME_BYTES_MAX_BEFORE_AUTH.min(self.worker.core.settings.frame_bytes_max)
         }
+    }
+
+    /// Prepares for the frames at the front of `bytes`, as many as it returns. On a service connection each names
+    /// another user, whose limiter is far away in memory: they are fetched together.
+    pub(super) fn warm(&self, bytes: &[u8]) -> usize {
+        if !matches!(self.stage, Stage::Service { .. }) {
+            return usize::MAX;
+        }
+        let limits = &self.worker.core.funnel.limits;
+        for (opcode, user) in glance(bytes).take(WARM_FRAMES) {
+            match (Opcode::from_wire(opcode), user.and_then(UserId::new)) {
+                (Some(Opcode::Buy), Some(user)) => limits.warm(user),
+                (Some(Opcode::Result | Opcode::Activity), Some(user)) => limits.warm_result(user),
+                _ => {}
+            }
+        }
+        WARM_FRAMES
     }
 
     /// Handles one complete frame, in the order of precedence that protocol.md gives.
@@ -374,11 +360,4 @@ impl Session {
             self.worker.core.subscribers.leave(user, &self.peer);
         }
     }
-}
-
-fn client_addr(value: &[u8]) -> Result<IpAddr, Status> {
-    if let Ok(v4) = <[u8; 4]>::try_from(value) {
-        return Ok(IpAddr::V4(Ipv4Addr::from(v4)));
-    }
-    <[u8; 16]>::try_from(value).map(|v6| IpAddr::V6(Ipv6Addr::from(v6))).map_err(|_| Status::BadBody)
 }

@@ -25,6 +25,7 @@ pub const REPLY_BYTES_MAX: usize = 65_536;
 /// Flags in these bits must be understood; version 1 defines none.
 pub const FLAGS_MUST_UNDERSTAND: u16 = 0xFF00;
 
+const OPCODE_OFFSET: usize = 5;
 const CRC_OFFSET: usize = 20;
 /// Covered bytes of a frame that counts as short.
 const SHORT_BYTES: usize = 128;
@@ -105,6 +106,22 @@ pub fn decode(bytes: &[u8], frame_bytes_max: usize) -> Result<Option<(Frame<'_>,
     let frame_bytes = rest_bytes.saturating_add(LENGTH_BYTES);
     let Some(whole) = bytes.get(..frame_bytes) else { return Ok(None) };
     parse_whole(whole).map(|frame| Some((frame, frame_bytes)))
+}
+
+/// What the whole frames at the front of `bytes` seem to be: opcode and the user whom the first TLV names. Nothing is
+/// judged here; it is for a guess at what will be needed soon.
+pub fn glance(mut bytes: &[u8]) -> impl Iterator<Item = (u8, Option<u64>)> {
+    const USER_TLV: &[u8] = &[0, 1, 0, 8];
+    std::iter::from_fn(move || {
+        let (length, _) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+        let rest_bytes = usize::try_from(u32::from_be_bytes(*length)).ok()?.max(LENGTH_MIN);
+        let (frame, rest) = bytes.split_at_checked(rest_bytes.checked_add(LENGTH_BYTES)?)?;
+        bytes = rest;
+        let opcode = *frame.get(OPCODE_OFFSET)?;
+        let named = frame.get(HEADER_BYTES..).and_then(|ext| ext.strip_prefix(USER_TLV));
+        let user = named.and_then(|value| value.first_chunk()).map(|id| u64::from_be_bytes(*id));
+        Some((opcode, user))
+    })
 }
 
 fn parse_whole(whole: &[u8]) -> Result<Frame<'_>, FrameError> {
@@ -273,6 +290,26 @@ mod tests {
             let (head, tail) = bytes[..end].split_at(CRC_OFFSET);
             assert_eq!(crc(head, tail), crc32c::crc32c(&bytes[..end]), "{end} bytes");
         }
+    }
+
+    #[test]
+    fn a_glance_sees_opcodes_and_users_and_stops_where_a_frame_is_not_whole() {
+        let mut out = BytesMut::new();
+        let head = Head::request(Opcode::Buy, 1);
+        encode(
+            &mut out,
+            head,
+            |ext| put_tlv(ext, tlv::USER, &7_u64.to_be_bytes()),
+            |body| body.put_slice(b"body"),
+        );
+        encode(&mut out, Head { opcode: 9, ..head }, |_| {}, |_| {});
+        let two = [(Opcode::Buy as u8, Some(7)), (9, None)];
+        assert_eq!(glance(&out).collect::<Vec<_>>(), two);
+        assert_eq!(glance(&out[..out.len() - 1]).collect::<Vec<_>>(), two[..1]);
+        for length in [0_u32, 19, u32::MAX] {
+            assert_eq!(glance(&length.to_be_bytes()).count(), 0);
+        }
+        assert_eq!(glance(&[0; 100]).count(), 4, "lengths below the least are not followed for ever");
     }
 
     #[test]

@@ -54,6 +54,12 @@ impl<K: Copy + Eq> Slots<K> {
         self.way(hash).find(|slot| slot.state == EMPTY || slot.is(key)).filter(|slot| slot.state != EMPTY)
     }
 
+    /// The state in the slot where a key of this hash is looked for first, whosever it is.
+    #[inline]
+    pub(super) fn peek(&self, hash: u64) -> Option<u64> {
+        self.slots.get(scale(hash, self.slots.len())).map(|slot| slot.state)
+    }
+
     /// Adds a key that is not there. A state of 0 is stored as 1, which means the same: an instant long past.
     pub(super) fn insert(&mut self, hash: u64, key: K, state: u64, rehash: impl Fn(K) -> u64) {
         if self.len >= self.room() {

@@ -106,6 +106,13 @@ impl<K: Copy + Eq + Hash, T> KeyTable<K, T> {
         rule.rung.check(now_ns, state)
     }
 
+    /// Looks where this key's state will be looked for, and decides nothing: with many keys each look waits for the
+    /// memory, but looks close together wait together.
+    pub(super) fn warm(&self, key: K) {
+        let hash = self.hasher.hash_one(key);
+        std::hint::black_box(self.shard(hash).states.peek(hash));
+    }
+
     /// The key's cell, to be kept by a connection; `None` when there is no room for the key. A key has one cell,
     /// whoever holds it, and is not forgotten while anybody does.
     pub(super) fn hold(&self, rule: &Rule, key: K, tag: T) -> Option<Arc<Cell<T>>> {
