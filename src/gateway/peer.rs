@@ -98,8 +98,13 @@ impl Peer {
             let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
             encode(&mut outbox.bytes, head, |_| {}, |body| reply.write(body));
         }
-        self.in_flight.fetch_sub(1, Ordering::AcqRel);
-        self.notify();
+        // Announced before it is counted as answered: a connection that ends when nothing is in flight looks for mail
+        // after that. And woken after it: one that took the mail in between waits for the count.
+        let is_first = !self.has_mail.swap(true, Ordering::AcqRel);
+        let was_last = self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_first || was_last {
+            self.post.put(Arc::clone(self));
+        }
     }
 
     /// Leaves a `RESULT_PUSH`; `user` is named on service connections. False if it had to be dropped.
@@ -120,15 +125,11 @@ impl Peer {
             let added = outbox.bytes.len().saturating_sub(before);
             outbox.push_bytes = outbox.push_bytes.saturating_add(added);
         }
-        self.notify();
-        true
-    }
-
-    /// The connection's task is woken once for all that is left before it looks.
-    fn notify(self: &Arc<Self>) {
+        // Woken once for all that is left before it looks.
         if !self.has_mail.swap(true, Ordering::AcqRel) {
             self.post.put(Arc::clone(self));
         }
+        true
     }
 
     /// Whether something was left that was not taken yet.
@@ -147,5 +148,38 @@ impl Peer {
         out.put_slice(&outbox.bytes);
         // An idle connection holds no buffer.
         outbox.bytes = BytesMut::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn whoever_sees_that_nothing_is_in_flight_finds_the_answer() {
+        let post = Arc::new(Post::shut());
+        let peer = Arc::new(Peer::new(1, IpAddr::V4(Ipv4Addr::LOCALHOST), 1024, post));
+        let answering = Arc::clone(&peer);
+        let (ask, asked) = std::sync::mpsc::sync_channel(0);
+        let stock_task = thread::spawn(move || {
+            while let Ok(request_id) = asked.recv() {
+                answering.answer(request_id, Status::SoldOut, 0, &Reply::Empty);
+            }
+        });
+        for request_id in 1..=20_000 {
+            peer.begin();
+            assert!(ask.send(request_id).is_ok());
+            while peer.in_flight() > 0 {
+                std::hint::spin_loop();
+            }
+            let mut mail = BytesMut::new();
+            peer.take_mail(&mut mail);
+            assert_eq!(mail.len(), 24, "the answer to {request_id} is lost");
+        }
+        drop(ask);
+        assert!(stock_task.join().is_ok());
     }
 }

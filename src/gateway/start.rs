@@ -182,7 +182,8 @@ impl Gateway {
         Conversation::apart(&self.core, from)
     }
 
-    fn stop(&self) {
+    /// Ends it where it stands, as the death of its process would: nothing is told to anybody.
+    pub fn stop(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.stop_workers.send_replace(true);
     }

@@ -53,6 +53,7 @@ impl Served {
     /// Ends it as the death of its process would: nothing is told to anybody, tasks and sockets just end. Returns
     /// when they have, and with them the hold on the folder.
     pub(crate) fn kill(&mut self) {
+        self.gateway.stop();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(60));
         }
