@@ -14,7 +14,6 @@ use super::Core;
 use super::clock::Now;
 use super::counters::Ending;
 use super::peer::Peer;
-use super::post::Post;
 use super::session::{Flow, Session};
 use super::worker::Worker;
 use crate::protocol::decode;
@@ -44,7 +43,7 @@ impl Conversation {
     pub(super) fn apart(core: &Arc<Core>, from: IpAddr) -> Self {
         let worker = Arc::new(Worker::new(Arc::clone(core)));
         let (id, outbound_bytes_max) = (core.next_connection_id(), core.settings.outbound_bytes_max);
-        let peer = Peer::new(id, from, outbound_bytes_max, Arc::new(Post::shut()));
+        let peer = Peer::new(id, from, outbound_bytes_max, Arc::clone(&worker.post));
         Self::new(worker, Arc::new(peer))
     }
 

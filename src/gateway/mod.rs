@@ -27,6 +27,7 @@ mod stock_task;
 mod subscribers;
 mod trouble;
 mod worker;
+mod worker_thread;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 

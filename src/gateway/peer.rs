@@ -60,15 +60,10 @@ impl Peer {
         self.waker.register(waker);
     }
 
-    /// Wakes the connection's task; best on its own thread.
-    pub(super) fn wake(&self) {
-        self.waker.wake();
-    }
-
-    /// Wakes the connection to look for what is overdue.
+    /// Wakes the connection to look for what is overdue; best on its own thread.
     pub(super) fn ring(&self) {
         self.is_due.store(true, Ordering::Release);
-        self.wake();
+        self.waker.wake();
     }
 
     /// Whether the roster rang since the last call.
@@ -92,7 +87,7 @@ impl Peer {
     }
 
     /// Leaves the reply to a BUY.
-    pub(super) fn answer(self: &Arc<Self>, request_id: u32, status: Status, hint_ms: u32, reply: &Reply) {
+    pub(super) fn answer(&self, request_id: u32, status: Status, hint_ms: u32, reply: &Reply) {
         let head = Head::reply(Opcode::Buy, request_id, status, hint_ms);
         {
             let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,12 +98,12 @@ impl Peer {
         let is_first = !self.has_mail.swap(true, Ordering::AcqRel);
         let was_last = self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
         if is_first || was_last {
-            self.post.put(Arc::clone(self));
+            self.call();
         }
     }
 
     /// Leaves a `RESULT_PUSH`; `user` is named on service connections. False if it had to be dropped.
-    pub(super) fn push(self: &Arc<Self>, user: Option<UserId>, order: Order) -> bool {
+    pub(super) fn push(&self, user: Option<UserId>, order: Order) -> bool {
         let head = Head::reply(Opcode::ResultPush, 0, Status::Ok, 0);
         let ext = |out: &mut BytesMut| {
             if let Some(user) = user {
@@ -127,9 +122,17 @@ impl Peer {
         }
         // Woken once for all that is left before it looks.
         if !self.has_mail.swap(true, Ordering::AcqRel) {
-            self.post.put(Arc::clone(self));
+            self.call();
         }
         true
+    }
+
+    /// Has the connection woken by its worker. Without a waker it is called already and has not come yet, or nobody
+    /// waits here.
+    fn call(&self) {
+        if let Some(waker) = self.waker.take() {
+            self.post.put(waker);
+        }
     }
 
     /// Whether something was left that was not taken yet.
@@ -160,8 +163,7 @@ mod tests {
 
     #[test]
     fn whoever_sees_that_nothing_is_in_flight_finds_the_answer() {
-        let post = Arc::new(Post::shut());
-        let peer = Arc::new(Peer::new(1, IpAddr::V4(Ipv4Addr::LOCALHOST), 1024, post));
+        let peer = Arc::new(Peer::new(1, IpAddr::V4(Ipv4Addr::LOCALHOST), 1024, Arc::default()));
         let answering = Arc::clone(&peer);
         let (ask, asked) = std::sync::mpsc::sync_channel(0);
         let stock_task = thread::spawn(move || {

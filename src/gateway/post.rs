@@ -1,38 +1,27 @@
-//! The post of a worker: the connections for which other threads have left something.
+//! The post of a worker: the tasks of its connections for which other threads have left something.
 //!
-//! Other threads put connections in; a task of the worker takes all of them out and wakes them on its own thread. So
-//! a batch of outcomes wakes a sleeping worker once, not once per outcome. Nothing is lost: a connection is put in
-//! after its outbox was filled, and it looks into its outbox whenever it is woken.
+//! Other threads put wakers in; a task of the worker takes all of them out and wakes on its own thread. So a batch of
+//! outcomes wakes a sleeping worker once, not once per outcome. Nothing is lost: a connection's waker is put in after
+//! its outbox was filled, and it looks into its outbox whenever it is woken.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
 
 use tokio::sync::Notify;
-
-use super::peer::Peer;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Post {
-    waiting: Mutex<Vec<Arc<Peer>>>,
+    waiting: Mutex<Vec<Waker>>,
     arrived: Notify,
-    /// Nobody delivers.
-    is_shut: bool,
 }
 
 impl Post {
-    /// For connections that look into their outbox unasked. What waited here would keep them for ever.
-    pub(super) fn shut() -> Self {
-        Self { is_shut: true, ..Self::default() }
-    }
-
-    /// Something was left for this connection.
-    pub(super) fn put(&self, peer: Arc<Peer>) {
-        if self.is_shut {
-            return;
-        }
+    /// Something was left for this task.
+    pub(super) fn put(&self, waker: Waker) {
         let was_empty = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push(peer);
+            waiting.push(waker);
             waiting.len() == 1
         };
         // The others of the batch are taken out together with the first.
@@ -41,35 +30,13 @@ impl Post {
         }
     }
 
-    /// Wakes connections for ever; a task of the worker.
+    /// Wakes tasks for ever; a task of the worker itself.
     pub(super) async fn deliver(&self) {
         let mut taken = Vec::new();
         loop {
             self.arrived.notified().await;
             std::mem::swap(&mut taken, &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-            taken.drain(..).for_each(|peer| peer.wake());
+            taken.drain(..).for_each(Waker::wake);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
-
-    use bytes::BytesMut;
-
-    use super::*;
-    use crate::protocol::{Reply, Status};
-
-    #[test]
-    fn a_shut_post_keeps_nobody_and_his_mail_is_there_all_the_same() {
-        let post = Arc::new(Post::shut());
-        let peer = Arc::new(Peer::new(1, IpAddr::V4(Ipv4Addr::LOCALHOST), 1024, Arc::clone(&post)));
-        peer.begin();
-        peer.answer(7, Status::SoldOut, 0, &Reply::Empty);
-        assert_eq!((Arc::strong_count(&peer), peer.in_flight()), (1, 0));
-        let mut mail = BytesMut::new();
-        peer.take_mail(&mut mail);
-        assert_eq!(mail.len(), 24);
     }
 }

@@ -22,7 +22,7 @@ use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::trouble::Trouble;
 use super::worker::Worker;
-use super::{Core, Settings, listener};
+use super::{Core, Settings, listener, worker_thread};
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
 use crate::stock::{Board, Buyers, Stock};
@@ -127,7 +127,7 @@ impl Gateway {
         for (number, listener) in listeners.into_iter().enumerate() {
             let worker = Arc::new(Worker::new(Arc::clone(&gateway.core)));
             let stop = gateway.stop_workers.subscribe();
-            worker.start(number, listener, stop).map_err(StartError::Worker)?;
+            worker_thread::start(worker, number, listener, stop).map_err(StartError::Worker)?;
         }
         Ok(gateway)
     }

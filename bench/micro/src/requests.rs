@@ -5,6 +5,13 @@ use rushgate::protocol::{
     ActivityId, ClientVersion, Head, Opcode, Request, SkuId, Status, decode, encode, put_tlv, tlv,
 };
 
+/// Who has the only order.
+pub const WINNER: u64 = 42;
+/// Where clients come from.
+pub const HOME: [u8; 4] = [127, 0, 0, 1];
+/// An address that is over its rate, but for one request a second.
+pub const CROWDED: [u8; 4] = [127, 9, 0, 1];
+
 /// The one activity of the scene.
 pub const SALE: ActivityId = ActivityId(1001);
 /// Its one article.

@@ -20,15 +20,8 @@ use rushgate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::requests::{SALE, SKU, answers, buy, hello, put_app};
+use super::requests::{HOME, SALE, SKU, WINNER, answers, buy, hello, put_app};
 use super::work::Work;
-
-/// Who has the only order.
-pub const WINNER: u64 = 42;
-/// Where clients come from.
-pub const HOME: [u8; 4] = [127, 0, 0, 1];
-/// An address that is over its rate, but for one request a second.
-pub const CROWDED: [u8; 4] = [127, 9, 0, 1];
 
 const SECRET: &[u8] = b"a secret of a measurement, 32 bytes and more";
 /// How long the gateway may believe what it knows: longer than any measurement.

@@ -3,8 +3,7 @@
 use bytes::BytesMut;
 use rushgate::protocol::{Opcode, Request, Status};
 
-use super::requests::{SALE, buy, put_app, put_service};
-use super::scene::{CROWDED, HOME, WINNER};
+use super::requests::{CROWDED, HOME, SALE, WINNER, buy, put_app, put_service};
 
 /// One kind of request, and what it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
