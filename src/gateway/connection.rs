@@ -93,6 +93,8 @@ impl Connection {
                     Next::Again => {}
                     Next::Wait => return Poll::Pending,
                     Next::End(ending) => {
+                        // What was left in this very step is not lost with the connection.
+                        self.peer().take_mail(&mut desk.out);
                         self.append_pending(&desk.out);
                         return Poll::Ready(ending);
                     }
@@ -183,9 +185,14 @@ impl Connection {
     fn answer(&mut self, filled: &[u8], kept: usize, out: &mut BytesMut) -> Next {
         let now = self.worker.core.clock.now();
         let out_bytes_max = self.worker.core.settings.outbound_bytes_max;
+        let was_authenticated = self.conversation.session.is_authenticated();
         let Answered { consumed, flow } = self.conversation.answer(now, filled, out, out_bytes_max);
         if consumed > 0 {
             self.deadlines.heard(now.mono_ms());
+        }
+        if was_authenticated != self.conversation.session.is_authenticated() {
+            // Silence may be too long before the handshake would have been.
+            self.set_ring();
         }
         let rest = filled.get(consumed..).unwrap_or_default();
         if rest.is_empty() {
