@@ -25,26 +25,32 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(5);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 
 /// Binds the client port once for each worker.
+///
+/// Sockets that share a port would also share it with another gateway's, unnoticed. So the first is bound by itself,
+/// which fails where anybody listens, and shares the port only from then on; it never lets go of it.
 pub(super) fn bind(listen: SocketAddr, workers: usize) -> io::Result<Vec<StdListener>> {
-    // Sockets that share a port would also share it with another gateway's, unnoticed. So it is first bound by one
-    // that does not share.
-    let alone = bind_one(listen, false)?;
-    if workers <= 1 {
-        return Ok(vec![alone]);
+    let first = bind_one(listen, false)?;
+    let listen = first.local_addr()?.as_socket().unwrap_or(listen);
+    let mut listeners = vec![first];
+    if workers > 1 {
+        for first in &listeners {
+            first.set_reuse_port(true)?;
+        }
+        for _ in 1..workers {
+            listeners.push(bind_one(listen, true)?);
+        }
     }
-    let listen = alone.local_addr()?;
-    drop(alone);
-    (0..workers).map(|_| bind_one(listen, true)).collect()
+    Ok(listeners.into_iter().map(StdListener::from).collect())
 }
 
-fn bind_one(listen: SocketAddr, is_shared: bool) -> io::Result<StdListener> {
+fn bind_one(listen: SocketAddr, is_shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(is_shared)?;
     socket.bind(&listen.into())?;
     socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Accepts until the gateway drains; dropping the listener then refuses what comes later.
