@@ -158,12 +158,15 @@ impl Funnel {
         if let Err(limited) = self.question_rate(now, user, held) {
             return (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty);
         }
+        // Asked before and after: a view that became fresh in between has told of his order only after he was not
+        // found; one that fell silent in between may have forgotten it.
+        let was_fresh = self.board.is_fresh(now.mono_ms());
         match self.buyers.standing(activity, user) {
             Some(Standing::Order(mark)) => (Status::Ok, 0, Reply::Order(order_of(mark))),
             Some(Standing::Unconfirmed(order_number)) => {
                 (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
             }
-            None if self.board.is_fresh(now.mono_ms()) => (Status::NoOrder, 0, Reply::Empty),
+            None if was_fresh && self.board.is_fresh(now.mono_ms()) => (Status::NoOrder, 0, Reply::Empty),
             None => (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number: OrderNumber(0) }),
         }
     }

@@ -57,8 +57,8 @@ impl Board {
         }
     }
 
-    /// Whether the view behind the board is fresh at `now_ms`. Ask it *after* [`Buyers`](super::Buyers) knew
-    /// nothing of a user: if it is, he has no order older than the view's lag.
+    /// Whether the view behind the board is fresh at `now_ms`. Ask it before *and* after [`Buyers`](super::Buyers)
+    /// knew nothing of a user: if it is both times, he has no order older than the view's lag.
     pub fn is_fresh(&self, now_ms: u64) -> bool {
         let until_ms = self.fresh_until_ms.load(Ordering::Acquire);
         until_ms != 0 && now_ms <= until_ms
