@@ -147,8 +147,7 @@ impl Connection {
     fn read_and_answer(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Next {
         if self.conversation.is_held_back() {
             let held = self.conversation.take_kept();
-            self.answer(&held, held.len(), &mut desk.out);
-            return Next::Again;
+            return self.answer(&held, held.len(), &mut desk.out);
         }
         let kept = self.conversation.kept().len();
         if desk.read.len() < kept.saturating_add(READ_BYTES / 2) {

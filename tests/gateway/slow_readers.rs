@@ -71,6 +71,22 @@ fn a_client_that_never_reads_is_closed_and_what_waits_for_it_is_bounded() {
 }
 
 #[test]
+fn a_bad_frame_behind_requests_that_had_to_wait_is_told_once_and_closes() {
+    let house = great_sale().open();
+    let mut client = house.app(1);
+    let mut bad = request(2000, None, &buy(SALE, SKU, 1));
+    *bad.last_mut().unwrap() ^= 1;
+    // Their replies are over the outbound bound many times: the bad frame is read with them and waits behind them.
+    client.write(&[activity_requests(40), bad].concat());
+    for id in 1000..1040 {
+        let answer = client.read().unwrap();
+        assert_eq!((answer.id, answer.status), (id, Status::Ok));
+    }
+    client.closed_with(Status::BadFrame);
+    assert_eq!((house.count("ending bad_frame"), house.count("BAD_FRAME")), (1, 1));
+}
+
+#[test]
 fn a_slow_but_steady_reader_is_not_timed_out_for_what_the_gateway_has_not_read_yet() {
     const COUNT: u32 = 400;
     let house = great_sale()
