@@ -26,6 +26,10 @@ impl Subscription {
     fn of(peer: &Arc<Peer>, names_user: bool) -> Self {
         Self { peer: Arc::downgrade(peer), names_user }
     }
+
+    fn is_of(&self, peer: &Arc<Peer>) -> bool {
+        std::ptr::eq(self.peer.as_ptr(), Arc::as_ptr(peer))
+    }
 }
 
 /// A user's subscriptions. Nearly all have one, which needs no memory of its own.
@@ -70,10 +74,9 @@ pub(super) struct Subscribers {
 impl Subscribers {
     /// `names_user`: whether pushes name the user, as they do on service connections.
     pub(super) fn subscribe(&self, user: UserId, peer: &Arc<Peer>, names_user: bool) {
-        let is_own = |known: &Subscription| std::ptr::eq(known.peer.as_ptr(), Arc::as_ptr(peer));
         match self.by_user.entry(user) {
             // A back end that asks again for the same user: nothing is made anew.
-            Entry::Occupied(occupied) if occupied.get().iter().any(is_own) => {}
+            Entry::Occupied(occupied) if occupied.get().iter().any(|known| known.is_of(peer)) => {}
             Entry::Vacant(vacant) => {
                 drop(vacant.insert(Subscriptions::One(Subscription::of(peer, names_user))));
             }
@@ -87,11 +90,10 @@ impl Subscribers {
 
     /// The connection of this user ends.
     pub(super) fn leave(&self, user: UserId, peer: &Arc<Peer>) {
-        let is_own = |known: &Subscription| std::ptr::eq(known.peer.as_ptr(), Arc::as_ptr(peer));
         self.by_user.remove_if_mut(&user, |_, subscriptions| match subscriptions {
-            Subscriptions::One(only) => is_own(only),
+            Subscriptions::One(only) => only.is_of(peer),
             Subscriptions::Several(several) => {
-                several.retain(|known| !is_own(known));
+                several.retain(|known| !known.is_of(peer));
                 several.is_empty()
             }
         });
