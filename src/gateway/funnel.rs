@@ -14,7 +14,7 @@ use super::counters::Rung;
 use super::door::{Admitted, Door, Ticket};
 use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::peer::Peer;
-use crate::admission::limits::{Held, Limited, LimitedBy, Limits};
+use crate::admission::limits::{Held, LimitedBy, Limits};
 use crate::protocol::{
     ActivityId, ActivityInfo, ActivityState, Order, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status,
     StockBand, UserId, activity_flags,
@@ -140,11 +140,13 @@ impl Funnel {
         })
     }
 
-    fn question_rate(&self, now: Now, user: UserId, held: Option<&Held>) -> Result<(), Limited> {
-        match held {
+    /// The one rate of RESULT and ACTIVITY; `Err` is what a user over it is told.
+    fn question_rate(&self, now: Now, user: UserId, held: Option<&Held>) -> Result<(), (Status, u32, Reply)> {
+        let passed = match held {
             Some(held) => self.limits.check_result_held(now.mono_ns, held, user),
             None => self.limits.check_result(now.mono_ns, user),
-        }
+        };
+        passed.map_err(|limited| (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty))
     }
 
     /// What RESULT says: from memory, whatever the switches and the window say.
@@ -155,8 +157,8 @@ impl Funnel {
         user: UserId,
         held: Option<&Held>,
     ) -> (Status, u32, Reply) {
-        if let Err(limited) = self.question_rate(now, user, held) {
-            return (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty);
+        if let Err(told) = self.question_rate(now, user, held) {
+            return told;
         }
         // Asked before and after: a view that became fresh in between has told of his order only after he was not
         // found; one that fell silent in between may have forgotten it.
@@ -179,8 +181,8 @@ impl Funnel {
         user: UserId,
         held: Option<&Held>,
     ) -> (Status, u32, Reply) {
-        if let Err(limited) = self.question_rate(now, user, held) {
-            return (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty);
+        if let Err(told) = self.question_rate(now, user, held) {
+            return told;
         }
         let on_sale = self.on_sale.load();
         let Some(sale) = on_sale.sale(activity) else {
