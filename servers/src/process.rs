@@ -97,9 +97,10 @@ impl ServerProcess {
             .process_group(0)
             .spawn()
             .map_err(ServerError::io(format!("starting {}", self.program.display())))?;
-        orphans::watch_group(started.id())?;
+        let group = started.id();
+        // Kept first: what is kept is killed on drop, also when the guard cannot be told.
         *child = Some(started);
-        Ok(())
+        orphans::watch_group(group)
     }
 
     /// For a loop that asks a condition: `while !it_holds().await { waiting.again().await? }`.
@@ -158,6 +159,8 @@ impl ServerProcess {
     /// Asks to stop (SIGTERM) and waits until it is gone.
     pub(crate) async fn stop(&self) -> Result<(), ServerError> {
         self.signal(Signal::TERM)?;
+        // A paused one hears the request only when it runs on.
+        self.signal(Signal::CONT)?;
         self.wait_end().await
     }
 
