@@ -280,7 +280,7 @@ patience = "1s"
 
 #[test]
 fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
-    for (path, allowed, refused) in [
+    assert_bounds(&[
         ("gateway.connections_max", &["auto", "1", "10000000"][..], &["0", "10000001", "Auto", "-1", ""][..]),
         (
             "gateway.in_flight_max",
@@ -298,6 +298,23 @@ fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
         ("gateway.worker_threads", &["0", "1024"], &["-1", "1025"]),
         ("admin.listen", &["", "127.0.0.1:0"], &["off", "7701"]),
         ("store.kind", &["sqlite", "redis"], &["", "SQLite", "mysql"]),
+        ("store.data_dir", &["x"], &["", "a\0b"]),
+        ("store.synchronous", &["full", "normal"], &["off", "FULL"]),
+        ("gateway.drain_timeout", &["3s", "10m"], &["2999ms", "601s"]),
+        ("stock.patience", &["1ms", "3s"], &["0s", "3001ms", "11s", "1us"]),
+        ("stock.unconfirmed_after", &["2s", "5s"], &["1999ms", "5001ms", "11s"]),
+        ("stock.view_lag_max", &["200ms", "60s"], &["199ms", "61s"]),
+        ("limits.keys_max", &["1", "100000000"], &["0"]),
+        ("limits.per_ip.rate_per_s", &["0", "10000000"], &["10000001", "-1"]),
+        ("limits.per_ip_overrides", &["[]"], &["{}", "[1]", "[{}]", "x", "[{cidr=\"::1\",rate_per_s=1}]"]),
+        ("auth.audience", &["a"], &[""]),
+        ("auth.leeway", &["0s", "5m"], &["301s"]),
+    ]);
+}
+
+#[test]
+fn the_production_stores_values_have_bounds_too() {
+    assert_bounds(&[
         (
             "redis.nodes",
             &["h:1", "[\"h:1\"]", "a-b.c_d:65535", "[::1]:6379"],
@@ -333,23 +350,19 @@ fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
         ("writer.admin_listen", &["", "127.0.0.1:0"], &["off"]),
         ("gateway.proxy_listen", &["", "127.0.0.1:7703"], &["off", "7703"]),
         ("gateway.proxy_from", &["[]", "10.0.0.0/8,::1", "10.1.2.3"], &["10.0.0.1/8", "x", "[1]", "::1,::1"]),
-        ("store.data_dir", &["x"], &["", "a\0b"]),
-        ("store.synchronous", &["full", "normal"], &["off", "FULL"]),
-        ("gateway.drain_timeout", &["3s", "10m"], &["2999ms", "601s"]),
-        ("stock.patience", &["1ms", "3s"], &["0s", "3001ms", "11s", "1us"]),
-        ("stock.unconfirmed_after", &["2s", "5s"], &["1999ms", "5001ms", "11s"]),
-        ("stock.view_lag_max", &["200ms", "60s"], &["199ms", "61s"]),
-        ("limits.keys_max", &["1", "100000000"], &["0"]),
-        ("limits.per_ip.rate_per_s", &["0", "10000000"], &["10000001", "-1"]),
-        ("limits.per_ip_overrides", &["[]"], &["{}", "[1]", "[{}]", "x", "[{cidr=\"::1\",rate_per_s=1}]"]),
-        ("auth.audience", &["a"], &[""]),
-        ("auth.leeway", &["0s", "5m"], &["301s"]),
-    ] {
-        for text in allowed {
+    ]);
+}
+
+/// A key with values that are allowed, and some that are refused with its name.
+type Bounds<'a> = (&'a str, &'a [&'a str], &'a [&'a str]);
+
+fn assert_bounds(all: &[Bounds<'_>]) {
+    for (path, allowed, refused) in all {
+        for text in *allowed {
             let outcome = Case::new("", &[], &[&format!("{path}={text}")]).load();
             assert!(outcome.is_ok(), "{path} = {text}: {outcome:?}");
         }
-        for text in refused {
+        for text in *refused {
             let messages = Case::new("", &[], &[&format!("{path}={text}")]).messages();
             assert!(messages.iter().all(|line| line.contains(path)), "{path} = {text}: {messages:?}");
         }

@@ -186,12 +186,11 @@ fn is_host_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_port =
         port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
-    let is_host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => {
-            let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-            (1..=253).contains(&host.len()) && host.bytes().all(is_letter)
-        }
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let is_host = if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        address.parse::<Ipv6Addr>().is_ok()
+    } else {
+        (1..=253).contains(&host.len()) && host.bytes().all(is_letter)
     };
     is_port && is_host
 }

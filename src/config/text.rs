@@ -160,7 +160,11 @@ pub(super) mod auto_is_none {
         Text(String),
     }
 
-    #[allow(clippy::ref_option, reason = "serde passes the field by reference")]
+    #[allow(
+        clippy::ref_option,
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes the field by reference"
+    )]
     pub(crate) fn serialize<S: Serializer>(value: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
         match value {
             Some(count) => count.serialize(serializer),
