@@ -19,6 +19,7 @@ mod crash;
 mod descriptors;
 mod house;
 mod operators;
+mod redis_configurations;
 mod refusals;
 mod serving;
 mod start;
