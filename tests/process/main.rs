@@ -19,6 +19,7 @@ mod crash;
 mod descriptors;
 mod house;
 mod operators;
+mod production;
 mod redis_configurations;
 mod refusals;
 mod serving;
