@@ -13,6 +13,7 @@
 )]
 
 mod bad_input;
+mod balancer;
 #[path = "../gateway/bystander.rs"]
 mod bystander;
 mod crash;
