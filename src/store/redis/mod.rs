@@ -10,10 +10,26 @@
 //! `acknowledge`, `backlog`, `trim`, `forget_calls`. What the leader of a recovery does: `shard_state`, `adopt`,
 //! `content`, `rebuild`.
 
+mod answers;
+mod call;
+mod codec;
+mod feeds;
+mod group;
+mod keys;
+mod library;
+mod link;
+mod nodes;
+mod open;
 mod options;
+mod recovery;
+mod settle;
+mod shards;
+mod snapshot;
+mod trouble;
 mod types;
 
 pub use options::{RedisOpenError, RedisOptions};
+pub use shards::RedisShards;
 pub use types::{
     ActivityContent, ActivityPhase, Adopted, AppliedLoad, Backlog, ClaimCursor, Claimed, Delivered, Entry,
     EntryId, Guarded, Rebuilt, Release, ShardContent, ShardState,
