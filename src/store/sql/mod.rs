@@ -17,6 +17,7 @@ mod loads;
 mod lock;
 mod open;
 mod operator;
+mod orders;
 mod read;
 mod registration;
 mod reply_codec;
