@@ -62,6 +62,7 @@ pub(super) struct StockTask<S> {
     /// What was on sale at the last look, and when the next window ends (sale clock).
     on_sale: Arc<OnSale>,
     next_end_ms: u64,
+    ticked_at_ms: u64,
     call_trouble: Trouble,
     feed_trouble: Trouble,
 }
@@ -83,6 +84,7 @@ impl<S: ReservationStore> StockTask<S> {
             has_read_feeds: false,
             copies_out: PerShard::new(|_| 0),
             next_end_ms: 0,
+            ticked_at_ms: 0,
             call_trouble: Trouble::new("the store does not answer calls"),
             feed_trouble: Trouble::new("the store's feeds or snapshots cannot be read"),
         }
@@ -118,7 +120,12 @@ impl<S: ReservationStore> StockTask<S> {
             }
             self.empty_door();
             self.end_waiting();
-            self.stock.tick(self.now_ms());
+            let now_ms = self.now_ms();
+            // It looks at everything that waits, for times that are whole milliseconds.
+            if self.ticked_at_ms != now_ms {
+                self.ticked_at_ms = now_ms;
+                self.stock.tick(now_ms);
+            }
         }
     }
 

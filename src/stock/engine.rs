@@ -227,6 +227,8 @@ impl<T> Stock<T> {
         };
         lane.in_flight = Some(InFlight {
             call: call.clone(),
+            orders: InFlight::orders_of(&items),
+            found_at: 0,
             items,
             news: Vec::new(),
             resend_at_ms: None,
@@ -262,9 +264,12 @@ impl<T> Stock<T> {
             return;
         }
         // Who waits for the reply is told of his order by the reply first.
-        match &mut self.lanes[ShardId::of(user)].in_flight {
-            Some(flight) if flight.owes_a_word(mark.order) => flight.news.push((user, mark)),
-            _ => self.news.push((user, mark)),
+        if let Some(flight) = &mut self.lanes[ShardId::of(user)].in_flight
+            && flight.owes_a_word(mark.order)
+        {
+            flight.news.push((user, mark));
+        } else {
+            self.news.push((user, mark));
         }
     }
 

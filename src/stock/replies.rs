@@ -8,7 +8,7 @@ use super::calls::{Done, Item, ItemAnswer, Mark, Reply, ShardId};
 use super::engine::Stock;
 use super::lane::{InFlight, Waiting};
 use super::purchase::Outcome;
-use crate::protocol::{ActivityId, OrderState};
+use crate::protocol::{ActivityId, OrderState, UserId};
 
 impl<T> Stock<T> {
     /// No reply came to the copy of call `number` that is out; it is sent again. Other numbers are ignored.
@@ -27,7 +27,7 @@ impl<T> Stock<T> {
         let Some(mut flight) = in_flight else { return };
         let news = std::mem::take(&mut flight.news);
         match reply {
-            Reply::Done(done) => self.on_done(now_ms, shard, flight, &done),
+            Reply::Done(done) => self.on_done(now_ms, shard, flight, &done, &news),
             Reply::Gen(generation) => {
                 self.raise_generation(generation);
                 self.re_enter(now_ms, shard, flight.items);
@@ -59,7 +59,17 @@ impl<T> Stock<T> {
         self.lanes[shard].put_back(in_doubt);
     }
 
-    fn on_done(&mut self, now_ms: u64, shard: ShardId, flight: InFlight<T>, done: &Done) {
+    /// `news`: what the feed has told of the items already.
+    fn on_done(
+        &mut self,
+        now_ms: u64,
+        shard: ShardId,
+        flight: InFlight<T>,
+        done: &Done,
+        news: &[(UserId, Mark)],
+    ) {
+        // Under a generation that was raised meanwhile, what the feed told is forgotten.
+        let mut learnt = if done.generation == self.generation { news } else { &[] }.iter().peekable();
         self.view.apply_reply(now_ms, shard, done.generation, done.seq, &done.counters);
         self.republish(done.counters.iter().map(|counters| counters.sku));
         let mut back = Vec::new();
@@ -68,7 +78,10 @@ impl<T> Stock<T> {
                 ItemAnswer::Reserved => {
                     let mark = mark_of(&waiting.item);
                     if waiting.ticket.is_some() {
-                        self.buyers.learn(waiting.item.user, mark);
+                        // What came with the feed is at least as far along.
+                        if learnt.next_if(|(_, known)| known.order == mark.order).is_none() {
+                            self.buyers.learn(waiting.item.user, mark);
+                        }
                         self.tell(&mut waiting, Outcome::Queued(mark));
                     } else {
                         self.learn(waiting.item.user, mark);
