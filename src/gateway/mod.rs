@@ -19,6 +19,7 @@ mod named;
 mod on_sale;
 mod peer;
 mod post;
+mod recoveries;
 mod roster;
 mod session;
 mod settings;
