@@ -1,14 +1,13 @@
 //! What recoveries want written: the marks handed in, and the end of broken promises.
 //!
-//! Driven by the stock task, each write in a task of its own that tries again until the store has answered, a newer
-//! recovery has replaced it, or the stock task is gone. Nothing is decided here.
+//! Driven by the stock task, each write in a task of its own that tries again until the store has answered or the
+//! stock task is gone. Nothing is decided here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 
 use super::stock_task::Arrival;
 use super::trouble::Trouble;
@@ -31,7 +30,7 @@ pub(super) enum Told {
 /// See the module.
 pub(super) struct Recoveries<S> {
     store: Arc<S>,
-    handing_in: Option<AbortHandle>,
+    handing_in: bool,
     /// Broken, and their end is not being written yet.
     broken: VecDeque<(UserId, Mark)>,
     failing: usize,
@@ -42,7 +41,7 @@ impl<S: ReservationStore> Recoveries<S> {
     pub(super) fn new(store: Arc<S>) -> Self {
         Self {
             store,
-            handing_in: None,
+            handing_in: false,
             broken: VecDeque::new(),
             failing: 0,
             trouble: Trouble::new("the store does not take what a recovery wants written"),
@@ -54,7 +53,13 @@ impl<S: ReservationStore> Recoveries<S> {
         self.broken.len().saturating_add(self.failing)
     }
 
-    /// Hands in, instead of what is being handed in for an older recovery.
+    /// Whether a hand-in has no answer yet. The next recovery waits for it: whether this process took part in the last
+    /// one decides what it may hand in.
+    pub(super) const fn is_handing_in(&self) -> bool {
+        self.handing_in
+    }
+
+    /// Hands in.
     pub(super) fn hand_in(
         &mut self,
         generation: Gen,
@@ -62,7 +67,8 @@ impl<S: ReservationStore> Recoveries<S> {
         arrivals: &mpsc::Sender<Arrival>,
     ) {
         let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
-        let task = tokio::spawn(async move {
+        self.handing_in = true;
+        tokio::spawn(async move {
             let told = loop {
                 match store.hand_in(generation, &marks).await {
                     Ok(answer) => break Told::HandedIn { generation, answer },
@@ -75,9 +81,6 @@ impl<S: ReservationStore> Recoveries<S> {
             };
             let _ = arrivals.send(Arrival::Recovery(told)).await;
         });
-        if let Some(older) = self.handing_in.replace(task.abort_handle()) {
-            older.abort();
-        }
     }
 
     /// Writes the end of these promises, too.
@@ -107,7 +110,10 @@ impl<S: ReservationStore> Recoveries<S> {
     pub(super) fn take_in(&mut self, told: &Told) {
         match told {
             Told::NotYet(error) => self.trouble.happened(error),
-            Told::HandedIn { .. } => self.trouble.over(),
+            Told::HandedIn { .. } => {
+                self.handing_in = false;
+                self.trouble.over();
+            }
             Told::Failed { .. } => {
                 self.failing = self.failing.saturating_sub(1);
                 self.trouble.over();

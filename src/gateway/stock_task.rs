@@ -115,7 +115,7 @@ impl<S: ReservationStore> StockTask<S> {
             self.recoveries.fail(self.stock.take_broken(), &arrivals_in);
             tokio::select! {
                 biased;
-                call = recovery.as_mut() => {
+                call = recovery.as_mut(), if !self.recoveries.is_handing_in() => {
                     self.hand_in(&call, &arrivals_in);
                     recovery.set(store.next_recovery(call.generation));
                 }

@@ -89,8 +89,9 @@ pub trait ReservationStore: Send + Sync + 'static {
 
     /// Hands in this process's marks for the recovery of that generation: all of them at once, an empty list
     /// included. To be repeated until it goes well; once more under the same generation replaces what was handed in.
-    /// Whether it was in time is decided once, together with the leader's reading: a process that is told so wrongly
-    /// hands in marks that were written off at the next recovery.
+    /// Whether it was in time is decided once, together with the leader's reading, and told the same ever after, also
+    /// when another recovery has begun: a process that is told so wrongly hands in what was written off, or nothing,
+    /// at the next one. [`next_recovery`](Self::next_recovery) is not asked again before this has answered.
     fn hand_in(
         &self,
         generation: Gen,
