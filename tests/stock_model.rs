@@ -25,6 +25,8 @@ mod gateway;
 mod ledger;
 #[path = "stock_model/plan.rs"]
 mod plan;
+#[path = "stock_model/recovery.rs"]
+mod recovery;
 #[path = "stock_model/store.rs"]
 mod store;
 #[path = "stock_model/world.rs"]
@@ -125,4 +127,9 @@ fn several_units_are_gathered_and_nobody_who_fits_is_refused() {
 #[test]
 fn crashes_restarts_and_additions_lose_nothing() {
     run_family(Family::Disasters);
+}
+
+#[test]
+fn recoveries_keep_every_promise_or_fail_it_explicitly() {
+    run_family(Family::Recovery);
 }
