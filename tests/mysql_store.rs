@@ -30,6 +30,8 @@ mod proxy;
 mod recovery;
 #[path = "mysql_store/releases.rs"]
 mod releases;
+#[path = "mysql_store/reservation.rs"]
+mod reservation;
 #[path = "mysql_store/settlement.rs"]
 mod settlement;
 #[path = "mysql_store/trouble.rs"]

@@ -72,12 +72,13 @@ CREATE TABLE sql_loads (
     amount        INT UNSIGNED      NOT NULL,
     -- 1 pending, 2 done.
     state         TINYINT UNSIGNED  NOT NULL CHECK (state IN (1, 2)),
-    applied       INT UNSIGNED      NOT NULL CHECK (applied <= amount),
+    applied       INT UNSIGNED      NOT NULL,
     -- How the applied units fell on the 16 shards, separated by commas.
     amounts       VARCHAR(200)      NOT NULL,
     created_at_ms BIGINT UNSIGNED   NOT NULL,
     done_at_ms    BIGINT UNSIGNED   NULL,
     KEY sql_loads_state (state, ordinal),
     KEY sql_loads_sku (activity, sku),
+    CHECK (applied <= amount),
     FOREIGN KEY (activity, sku) REFERENCES skus (activity, sku)
 ) ENGINE = InnoDB;

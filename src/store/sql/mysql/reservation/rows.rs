@@ -158,11 +158,22 @@ pub(super) async fn read(
         let (shard, sku, peer, row) = transfer(row)?;
         batch.transfers.entry((shard, sku)).or_default().insert(peer, row);
     }
-    type Row = (u64, u64, u32, u16, u16, u8, u8, u64, u8);
-    let rows: Vec<Row> = read_rows(connection, &READ_MARKS, &wanted.marks, |query, (activity, user)| {
-        query.bind(activity.0).bind(user.0)
-    })
-    .await?;
+    read_marks(connection, wanted, batch).await
+}
+
+/// A mark, and where the order's units are from.
+type SourcedMarkRow = (u64, u64, u32, u16, u16, u8, u8, u64, u8);
+
+async fn read_marks(
+    connection: &mut MySqlConnection,
+    wanted: &Wanted,
+    batch: &mut Batch,
+) -> Result<(), Failure> {
+    let rows: Vec<SourcedMarkRow> =
+        read_rows(connection, &READ_MARKS, &wanted.marks, |query, (activity, user)| {
+            query.bind(activity.0).bind(user.0)
+        })
+        .await?;
     for (user, number, activity, sku, quantity, attempt, state, pay_by_ms, source) in rows {
         let (user, mark) = mark((user, number, activity, sku, quantity, attempt, state, pay_by_ms))?;
         // An order that Redis sold stands in the way while it is live; its attempts are numbered apart.
