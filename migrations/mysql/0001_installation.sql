@@ -98,8 +98,9 @@ CREATE TABLE load_shards (
     shard    TINYINT UNSIGNED  NOT NULL CHECK (shard < 16),
     wanted   INT UNSIGNED      NOT NULL,
     -- What the shard really added or gave; NULL until it is known.
-    applied  INT UNSIGNED      NULL CHECK (applied <= wanted),
+    applied  INT UNSIGNED      NULL,
     PRIMARY KEY (ordinal, round, shard),
+    CHECK (applied <= wanted),
     FOREIGN KEY (ordinal) REFERENCES loads (ordinal)
 ) ENGINE = InnoDB;
 

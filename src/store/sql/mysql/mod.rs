@@ -30,6 +30,7 @@ mod preheat;
 mod processes;
 mod recovery;
 mod releases;
+mod reservation;
 mod reservations;
 mod settle;
 mod settle_carefully;
@@ -53,6 +54,7 @@ pub use preheat::Preheat;
 pub use processes::{ProcessKind, RecoveryNotice, Renewal};
 pub use recovery::{RecoveredLoad, RecoveredOrder, RecoveredShards};
 pub use releases::{CloseOutcome, FailOutcome, MarkUpdate, Release};
+pub use reservation::MySqlStore;
 pub use reservations::{Reservation, SettleOutcome, Settlement};
 
 use crate::protocol::ActivityId;

@@ -281,13 +281,13 @@ async fn migrate(
     pool: &MySqlPool,
 ) -> Result<(), MySqlOpenError> {
     let failed = |error: sqlx::Error| MySqlOpenError::of(options, &error);
-    let locked: Option<i32> =
-        sqlx::query_scalar("SELECT CAST(GET_LOCK(CONCAT('rg.schema.', SHA1(DATABASE())), ?) AS INT)")
+    let locked: Option<bool> =
+        sqlx::query_scalar("SELECT GET_LOCK(CONCAT('rg.schema.', SHA1(DATABASE())), ?) = 1")
             .bind(SCHEMA_PATIENCE_SECONDS)
             .fetch_one(&mut *first)
             .await
             .map_err(failed)?;
-    if locked != Some(1) {
+    if locked != Some(true) {
         return Err(MySqlOpenError::Unreachable {
             address: options.address(),
             reason: "another process has been changing the schema for a minute".to_owned(),

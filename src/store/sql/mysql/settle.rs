@@ -51,10 +51,10 @@ impl MySqlInstallation {
     ) -> Result<SettleOutcome, StoreError> {
         let pay_within_ms = retried!(self.pay_within(reservations))?;
         let batch = Batch { generation, reservations, pay_within_ms };
-        if batch.looks_good() {
-            if let Some(outcome) = retried!(self.settle_fast(&batch))? {
-                return Ok(outcome);
-            }
+        if batch.looks_good()
+            && let Some(outcome) = retried!(self.settle_fast(&batch))?
+        {
+            return Ok(outcome);
         }
         let mut rows = Rows::Together;
         for _ in 0..ROUNDS_MAX {
