@@ -20,6 +20,7 @@ mod on_sale;
 mod peer;
 mod post;
 mod roster;
+mod sale_clock;
 mod session;
 mod settings;
 mod start;
