@@ -11,6 +11,7 @@ use crate::admission::identity::{Minter, Verifier, VerifyKey};
 use crate::config::{self, Config, ConnectionsMax};
 use crate::gateway::Settings;
 use crate::stock;
+use crate::store::sql::mysql::MySqlOptions;
 use crate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 
 /// Descriptors kept for everything that is not a client: the store, the admin port, logs.
@@ -37,6 +38,8 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
     let in_flight = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
     Ok(Settings {
         listen: gateway.listen,
+        proxy_listen: gateway.proxy_listen,
+        proxy_from: gateway.proxy_from.clone(),
         worker_threads: gateway.worker_threads,
         connections_max: connections_max(gateway.connections_max)?,
         in_flight_max: in_flight(gateway.in_flight_max),
@@ -89,6 +92,18 @@ pub(super) async fn open_store(config: &Config) -> Result<Arc<SqliteStore>, Fail
     };
     let store = SqliteStore::open(&options).await;
     store.map(Arc::new).map_err(|error| Failure::cannot_start(error.to_string()))
+}
+
+/// How the production store's database is reached; its password is read here.
+pub(super) fn mysql_options(config: &Config) -> Result<MySqlOptions, Failure> {
+    let mysql = &config.mysql;
+    let password = config.mysql_password().map_err(|error| Failure::cannot_start(error.to_string()))?;
+    Ok(MySqlOptions {
+        password,
+        connections_max: mysql.connections_max,
+        connect_timeout: mysql.connect_timeout,
+        ..MySqlOptions::new(&mysql.host, mysql.port, &mysql.user, &mysql.database)
+    })
 }
 
 /// Checks tokens by the configured key; without one, by the development secret in the data folder.
