@@ -23,6 +23,7 @@ mod proxy;
 mod proxy_header;
 mod recoveries;
 mod roster;
+mod sale_clock;
 mod session;
 mod settings;
 mod start;
