@@ -242,3 +242,15 @@ pub struct Snapshot {
     /// Every mark.
     pub marks: Vec<(UserId, Mark)>,
 }
+
+/// What a recovery's leader asks of every live gateway: its marks of the shards that are closed (rule 11.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryCall {
+    /// The recovery's own; nothing told under an older one counts from now on.
+    pub generation: Gen,
+    /// By shard: whether it is to be rebuilt.
+    pub closed: [bool; SHARDS],
+    /// By shard: the generation of its last completed rebuild, `Gen(0)` before the first. Marks that are older were
+    /// written off there, and are not handed in.
+    pub rebuilt: [Gen; SHARDS],
+}

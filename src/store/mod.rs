@@ -7,12 +7,16 @@
 pub mod catalog;
 pub mod failures;
 pub mod redis;
+pub mod shared;
 pub mod sql;
 
 use std::future::Future;
 use std::time::Duration;
 
-use crate::stock::calls::{Call, Event, Gen, ProcessNumber, Reply, SHARDS, ShardId, Snapshot};
+use crate::protocol::UserId;
+use crate::stock::calls::{
+    Call, Event, Gen, Mark, ProcessNumber, RecoveryCall, Reply, SHARDS, ShardId, Snapshot,
+};
 
 /// Why a store did not answer. The outcome of a call that ended so is unknown: call again with the same number.
 #[derive(Debug, thiserror::Error)]
@@ -65,4 +69,42 @@ pub trait ReservationStore: Send + Sync + 'static {
         after: &FeedPositions,
         wait: Duration,
     ) -> impl Future<Output = Result<Vec<(ShardId, FeedRead)>, StoreError>> + Send;
+
+    /// The time since the Unix epoch by the clock that all gateways of this store open and close by. `None`: only one
+    /// gateway can use it, and its wall clock is that clock.
+    fn sale_time(&self) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send {
+        std::future::ready(Ok(None))
+    }
+
+    /// Waits until a recovery under a generation above `after` asks this process for its marks; `after` is that of
+    /// the last one it has begun to answer, `Gen(0)` before the first. One that is under way already is given at
+    /// once, also to a process that registered under its generation. Dropping the future loses nothing.
+    ///
+    /// A store that has no recoveries waits for ever.
+    fn next_recovery(&self, after: Gen) -> impl Future<Output = RecoveryCall> + Send {
+        let _ = after;
+        std::future::pending()
+    }
+
+    /// Hands in this process's marks for the recovery of that generation: all of them at once, an empty list
+    /// included. To be repeated until it goes well. Once more under the same generation replaces what was handed in;
+    /// under one that is not the recovery's any more it does nothing.
+    fn hand_in(
+        &self,
+        generation: Gen,
+        marks: &[(UserId, Mark)],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let _ = (generation, marks);
+        std::future::ready(Ok(()))
+    }
+
+    /// Ends a promise that a recovery has lost and that could not be put back in its FAILED order: an explicit one,
+    /// never over an order that was settled after all. Gives the mark as it stands then, finally: FAILED, or what was
+    /// settled. To be repeated until it goes well; repeating changes nothing.
+    ///
+    /// A store that has no recoveries loses no promise: being asked to means that its data is wrong.
+    fn fail(&self, user: UserId, mark: &Mark) -> impl Future<Output = Result<Mark, StoreError>> + Send {
+        let lost = format!("order {} of user {user}, acknowledged by this process, is missing", mark.order);
+        std::future::ready(Err(StoreError::Corrupt(lost)))
+    }
 }
