@@ -141,6 +141,7 @@ mod tests {
             ticket,
             item,
             in_doubt: false,
+            promised: false,
             patience_until_ms: 0,
             unconfirmed_at_ms: 0,
             gathers: 0,

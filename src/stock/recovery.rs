@@ -138,10 +138,10 @@ impl<T> Stock<T> {
     /// Whatever the shard does with the call, or has done: its reply is not listened to any more.
     fn drop_call(&mut self, shard: ShardId) {
         let lane = &mut self.lanes[shard];
-        let Some(flight) = lane.in_flight.take() else { return };
+        let Some(mut flight) = lane.in_flight.take() else { return };
         // Whoever still waits is told of his order when it is known under the new generation.
-        let told = flight.news.iter().filter(|(_, mark)| !flight.owes_a_word(mark.order));
-        self.news.extend(told);
+        let news = std::mem::take(&mut flight.news);
+        self.news.extend(news.into_iter().filter(|(_, mark)| !flight.owes_a_word(mark.order)));
         lane.put_back_in_doubt(flight.items);
     }
 

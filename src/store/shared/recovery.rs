@@ -85,6 +85,9 @@ async fn attempt(
     );
     let Some(open) = adopt(redis, states, generation).await? else { return Ok(None) };
     wait_for_hand_ins(sql, generation).await?;
+    if leadership.close_hand_ins(generation).await? != RecoveryRecord::Recorded {
+        return Ok(None);
+    }
     let mut surviving = Vec::with_capacity(shut.len());
     for shard in &shut {
         let content = redis.content(*shard).await?;
