@@ -140,7 +140,8 @@ impl Installation for RedisInstallation {
 
     async fn create() -> Self {
         let redis = redis().await;
-        Self::with(RedisOptions { prefix: redis.fresh_prefix(), ..RedisOptions::single(redis.address()) }).await
+        Self::with(RedisOptions { prefix: redis.fresh_prefix(), ..RedisOptions::single(redis.address()) })
+            .await
     }
 
     fn store(&self) -> Arc<RedisStore> {
@@ -181,7 +182,8 @@ impl Installation for RedisInstallation {
         for load in loads {
             let change = [(load.sku.sku, load.change)];
             let shards = &self.store.shards;
-            let again = shards.load(load.shard, generation, &load.id, load.sku.activity, &change).await.unwrap();
+            let again =
+                shards.load(load.shard, generation, &load.id, load.sku.activity, &change).await.unwrap();
             assert_eq!(again, Guarded::Done(vec![(load.sku.sku, load.applied)]), "{}", load.id);
         }
     }

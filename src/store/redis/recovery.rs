@@ -220,7 +220,7 @@ impl RedisShards {
         let dead: Vec<_> = content.activities.iter().filter(is_dead).collect();
         let live: Vec<_> = content.activities.iter().filter(|activity| !is_dead(activity)).collect();
         let mut touched = vec![keys.meta(shard), keys.feed(shard)];
-        let (mut named, mut events) = (Vec::new(), Vec::new());
+        let (mut named, mut events, mut staged_keys) = (Vec::new(), Vec::new(), Vec::new());
         for activity in &live {
             let staged = ["stock", "buyers"].map(|what| keys.staged(shard, &attempt, activity.id, what));
             let [stock, buyers] = &staged;
@@ -229,6 +229,7 @@ impl RedisShards {
                 self.stage(shard, buyers, buyer_fields(activity)).await?,
             ];
             touched.extend([keys.stock(shard, activity.id), keys.buyers(shard, activity.id)]);
+            staged_keys.extend(staged.iter().cloned());
             touched.extend(staged);
             named.push((activity.id, activity.phase, counts));
             let unsettled: Vec<_> = activity
@@ -257,7 +258,14 @@ impl RedisShards {
                 command.arg(event.as_slice());
             }
         });
-        rebuilt(what, shard, answer.await?)
+        let outcome = answer.await.and_then(|answer| rebuilt(what, shard, answer));
+        if !matches!(outcome, Ok(Rebuilt::Opened)) && !staged_keys.is_empty() {
+            // Best effort: it expires by itself, too.
+            let mut remove = redis::cmd("UNLINK");
+            remove.arg(&staged_keys);
+            let _ = self.run(&self.work(shard, what, vec![remove], staged_keys)).await;
+        }
+        outcome
     }
 
     /// Lays fields beside the shard; how many different ones that were.
