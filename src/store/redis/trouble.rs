@@ -90,6 +90,9 @@ pub(super) fn told(error: &RedisError, what: &str, node: &str) -> StoreError {
         Some("NOPERM") => {
             "does not allow this user what rushgate needs; nothing was stored; mend the user's rights"
         }
+        _ if error.kind() == ErrorKind::AuthenticationFailed => {
+            "refuses the password; nothing was stored; mend name and password"
+        }
         _ if error.is_timeout() => "did not answer in time; the outcome is unknown",
         _ if is_lost(error) => "cannot be reached, or closed the connection; the outcome is unknown",
         _ => "refused it",
