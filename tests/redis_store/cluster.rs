@@ -20,7 +20,7 @@ async fn cluster(replicas: usize) -> (RedisCluster, RedisInstallation, Process<R
     let wait_replicas = u32::from(replicas > 0);
     let options = RedisOptions {
         wait_replicas,
-        wait_timeout: Duration::from_secs(1),
+        wait_timeout: Duration::from_secs(3),
         call_timeout: Duration::from_secs(1),
         ..RedisOptions::cluster(cluster.addresses())
     };

@@ -113,7 +113,12 @@ async fn rule_11_a_tombstone_is_rebuilt_as_a_tombstone() {
 async fn rule_1_a_promoted_replica_is_closed_until_it_is_recovered_and_loses_nothing() {
     let master = Redis::start(Persistence::Off).await.unwrap();
     let replica = Redis::replicate_of(&master).await.unwrap();
-    let options = RedisOptions { wait_replicas: 1, ..RedisOptions::single(master.address()) };
+    // A replica confirms for the first time up to a second after it began to follow.
+    let options = RedisOptions {
+        wait_replicas: 1,
+        wait_timeout: Duration::from_secs(5),
+        ..RedisOptions::single(master.address())
+    };
     let installation = RedisInstallation::with(options.clone()).await;
     installation.create_activity(ACTIVITY, &[(SkuId(1), 320)]).await;
     let mut process = Process::start(installation.store()).await;
