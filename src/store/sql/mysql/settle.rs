@@ -81,13 +81,13 @@ impl MySqlInstallation {
         let mut orders: Vec<_> = batch.reservations.iter().zip(&settled).collect();
         orders.sort_unstable_by_key(|(_, mark)| mark.order);
         let orders: Vec<_> = orders.iter().map(|(one, mark)| (one.shard, one.user, **mark)).collect();
-        match write_all(transaction, &orders, now_ms).await {
-            Ok(()) => {
-                Ok(Some(SettleOutcome::Committed(settled.into_iter().map(Settlement::Settled).collect())))
-            }
-            Err(failure) if failure.is_duplicate() || failure.is_bad_row() => Ok(None),
-            Err(failure) => Err(failure),
-        }
+        let Err(failure) = write_all(&mut transaction, &orders, now_ms).await else {
+            transaction.commit().await?;
+            let settlements = settled.into_iter().map(Settlement::Settled).collect();
+            return Ok(Some(SettleOutcome::Committed(settlements)));
+        };
+        undo(transaction).await;
+        if failure.is_duplicate() || failure.is_bad_row() { Ok(None) } else { Err(failure) }
     }
 
     /// How long orders may be paid, by activity; activities that are not there are left out.
@@ -156,13 +156,20 @@ pub(super) async fn lock_generation(connection: &mut MySqlConnection) -> Result<
 }
 
 async fn write_all(
-    mut transaction: Transaction<'_, MySql>,
+    connection: &mut MySqlConnection,
     orders: &[(ShardId, UserId, Mark)],
     now_ms: u64,
 ) -> Result<(), Failure> {
-    insert_orders(&mut transaction, orders, now_ms).await?;
-    deduct(&mut transaction, orders.iter().map(|(_, _, mark)| mark)).await?;
-    Ok(transaction.commit().await?)
+    insert_orders(connection, orders, now_ms).await?;
+    Ok(deduct(connection, orders.iter().map(|(_, _, mark)| mark)).await?)
+}
+
+/// Rolls back now rather than when the connection is used next: the transaction that follows would wait for the locks
+/// of this one. Where it fails the connection is lost, and its transaction with it.
+pub(super) async fn undo(transaction: Transaction<'_, MySql>) {
+    if let Err(error) = transaction.rollback().await {
+        tracing::debug!(%error, "a rollback failed");
+    }
 }
 
 pub(super) async fn insert_orders(
