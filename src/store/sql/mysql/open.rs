@@ -85,7 +85,7 @@ impl MySqlOptions {
             .database(&self.database)
             // This build carries no TLS; a connection that asks for it in vain costs a round trip.
             .ssl_mode(MySqlSslMode::Disabled)
-            .statement_cache_capacity(256)
+            .statement_cache_capacity(512)
             .disable_statement_logging();
         match &self.password {
             Some(password) => options.password(password),

@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{LazyLock, PoisonError};
 
-use sqlx::{MySql, MySqlConnection, QueryBuilder, Transaction};
+use sqlx::{MySql, MySqlConnection, Transaction};
 
 use super::MySqlInstallation;
 use super::failure::{Failure, retried};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_carefully::{self, Rows};
-use super::statements::{Shapes, write};
+use super::statements::{Shapes, read, write};
 use crate::protocol::{ActivityId, OrderState, SkuKey, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId};
 use crate::store::StoreError;
@@ -38,6 +38,9 @@ static DEDUCT: LazyLock<Shapes> = LazyLock::new(|| {
          version = version + 1",
     )
 });
+
+static PAY_WITHIN: LazyLock<Shapes> =
+    LazyLock::new(|| Shapes::new("SELECT id, pay_within_ms FROM activities WHERE id IN (", "?", ")"));
 
 /// Rounds of the careful way. One that another writer's commit disturbed sees that commit in the next.
 const ROUNDS_MAX: u32 = 16;
@@ -108,13 +111,9 @@ impl MySqlInstallation {
         if missing.is_empty() {
             return Ok(found);
         }
-        let mut select = QueryBuilder::new("SELECT id, pay_within_ms FROM activities WHERE id IN (");
-        let mut ids = select.separated(",");
-        for id in &missing {
-            ids.push_bind(id.0);
-        }
-        select.push(")");
-        let rows: Vec<(u32, u64)> = select.build_query_as().persistent(false).fetch_all(&self.pool).await?;
+        let mut connection = self.pool.acquire().await?;
+        let rows: Vec<(u32, u64)> =
+            read(&mut connection, &PAY_WITHIN, &missing, |query, id: ActivityId| query.bind(id.0)).await?;
         let mut known = self.pay_within_ms.write().unwrap_or_else(PoisonError::into_inner);
         for (id, ms) in rows {
             known.insert(ActivityId(id), ms);
