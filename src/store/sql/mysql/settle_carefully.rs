@@ -148,14 +148,12 @@ impl Known {
     ) -> Result<(), Failure> {
         let numbers: BTreeSet<u64> = batch.iter().map(|one| one.mark.order.0).collect();
         let numbers: Vec<_> = numbers.into_iter().collect();
-        let rows: Vec<Row> =
-            read(connection, &ORDERS_BY_NUMBER, &numbers, |query, number| query.bind(number)).await?;
+        let rows: Vec<Row> = read(connection, &ORDERS_BY_NUMBER, &numbers, Reading::bind).await?;
         for row in rows {
             let (user, mark, _) = of_row(row)?;
             self.numbers.insert(mark.order, (user, mark));
         }
-        let rows: Vec<(u64, u64)> =
-            read(connection, &LEDGER_BY_NUMBER, &numbers, |query, number| query.bind(number)).await?;
+        let rows: Vec<(u64, u64)> = read(connection, &LEDGER_BY_NUMBER, &numbers, Reading::bind).await?;
         self.ledgered.extend(rows.into_iter().map(|(number, user)| (OrderNumber(number), UserId(user))));
         Ok(())
     }
