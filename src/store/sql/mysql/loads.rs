@@ -59,7 +59,7 @@ impl MySqlInstallation {
         generation: Gen,
         applied: &[(SkuId, u32)],
     ) -> Result<LoadRecord, StoreError> {
-        retried!(self.record(load, generation, applied))
+        retried!(self.options.call_timeout; self.record(load, generation, applied))
     }
 
     async fn read_due(&self, limit: u32) -> Result<Vec<ShardLoad>, Failure> {

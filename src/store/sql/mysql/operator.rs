@@ -63,17 +63,17 @@ type Written<T> = Result<Result<T, MySqlRefused>, Failure>;
 impl MySqlInstallation {
     /// Writes an activity with what its preheat will load (`stock_total` of its SKUs).
     pub async fn create(&self, activity: &Activity, pay_within_ms: u64) -> Result<(), MySqlRefused> {
-        retried!(self.try_create(activity, pay_within_ms))?
+        retried!(self.options.call_timeout; self.try_create(activity, pay_within_ms))?
     }
 
     /// Opens or closes an activity's entry.
     pub async fn set_entry(&self, id: ActivityId, open: bool) -> Result<(), MySqlRefused> {
-        retried!(self.try_set_entry(id, open))?
+        retried!(self.options.call_timeout; self.try_set_entry(id, open))?
     }
 
     /// Writes a load; its id.
     pub async fn write_load(&self, sku: SkuKey, load: NewLoad) -> Result<String, MySqlRefused> {
-        retried!(self.try_write_load(sku, load))?
+        retried!(self.options.call_timeout; self.try_write_load(sku, load))?
     }
 
     /// Waits until a load is done, for `patience` at most (`None`: does not give up); units really added or taken.
@@ -105,7 +105,7 @@ impl MySqlInstallation {
         &self,
         id: ActivityId,
     ) -> Result<(Activity, BTreeMap<SkuId, SkuFigures>), MySqlRefused> {
-        retried!(self.try_figures(id))?
+        retried!(self.options.call_timeout; self.try_figures(id))?
     }
 
     async fn try_create(&self, activity: &Activity, pay_within_ms: u64) -> Written<()> {

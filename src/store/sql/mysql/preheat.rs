@@ -29,7 +29,7 @@ pub enum Preheat {
 impl MySqlInstallation {
     /// Writes the first loads of an activity, once, before it opens.
     pub async fn preheat(&self, id: ActivityId) -> Result<Preheat, StoreError> {
-        retried!(self.try_preheat(id))
+        retried!(self.options.call_timeout; self.try_preheat(id))
     }
 
     /// Activities that are not preheated and open within `ahead_ms` by the database's clock.

@@ -49,7 +49,7 @@ pub struct RecoveredShards {
 impl MySqlInstallation {
     /// Reads what the leader needs, after the gateways have handed in.
     pub async fn read_for_recovery(&self, shards: &[ShardId]) -> Result<RecoveredShards, StoreError> {
-        retried!(self.try_read(shards))
+        retried!(self.options.call_timeout; self.try_read(shards))
     }
 
     async fn try_read(&self, shards: &[ShardId]) -> Result<RecoveredShards, Failure> {

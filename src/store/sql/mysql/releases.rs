@@ -81,7 +81,7 @@ impl MySqlInstallation {
 
     /// Redis has executed these releases, or knows no such mark any more.
     pub async fn releases_done(&self, ids: &[u64]) -> Result<(), StoreError> {
-        retried!(self.mark_done(&LEDGER_DONE, ids))
+        retried!(self.options.call_timeout; self.mark_done(&LEDGER_DONE, ids))
     }
 
     /// States that Redis has to learn, by ascending id, from after one (0: from the first).
@@ -91,18 +91,18 @@ impl MySqlInstallation {
 
     /// Redis knows these states.
     pub async fn marks_told(&self, ids: &[u64]) -> Result<(), StoreError> {
-        retried!(self.mark_done(&OUTBOX_DONE, ids))
+        retried!(self.options.call_timeout; self.mark_done(&OUTBOX_DONE, ids))
     }
 
     /// Ends a promise that could not be put back with an explicit FAILED row. Idempotent; never over an order that
     /// was settled.
     pub async fn fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, StoreError> {
-        retried!(self.try_fail(user, mark, reason))
+        retried!(self.options.call_timeout; self.try_fail(user, mark, reason))
     }
 
     /// Closes an order that waits for its payment: one transaction for its state, its units and its ledger row.
     pub async fn close_order(&self, order: OrderNumber, reason: &str) -> Result<CloseOutcome, StoreError> {
-        retried!(self.try_close(order, reason))
+        retried!(self.options.call_timeout; self.try_close(order, reason))
     }
 
     async fn read_releases(&self, after: u64, limit: u32) -> Result<Vec<Release>, Failure> {

@@ -52,16 +52,16 @@ impl MySqlInstallation {
         generation: Gen,
         reservations: &[Reservation],
     ) -> Result<SettleOutcome, StoreError> {
-        let pay_within_ms = retried!(self.pay_within(reservations))?;
+        let pay_within_ms = retried!(self.options.call_timeout; self.pay_within(reservations))?;
         let batch = Batch { generation, reservations, pay_within_ms };
         if batch.looks_good()
-            && let Some(outcome) = retried!(self.settle_fast(&batch))?
+            && let Some(outcome) = retried!(self.options.call_timeout; self.settle_fast(&batch))?
         {
             return Ok(outcome);
         }
         let mut rows = Rows::Together;
         for _ in 0..ROUNDS_MAX {
-            match retried!(settle_carefully::settle(&self.pool, &batch, rows))? {
+            match retried!(self.options.call_timeout; settle_carefully::settle(&self.pool, &batch, rows))? {
                 settle_carefully::Round::Done(outcome) => return Ok(outcome),
                 settle_carefully::Round::Disturbed => {}
                 settle_carefully::Round::BadRow => rows = Rows::OneByOne,
