@@ -6,7 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 pub(super) use super::activity_args::ActivityArgs;
 use super::activity_args::{ActivityCommand, Common, CreateArgs, StockCommand};
 use super::output::{print, print_json};
-use super::startup::{mysql_options, runtime};
+use super::production::mysql_options;
+use super::startup::runtime;
 use super::{Failure, output};
 use crate::admin::activities::{
     Activities, ActivityDetail, ActivityError, ActivityView, Created, NewActivity, Preheated, StockChange,

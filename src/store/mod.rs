@@ -7,6 +7,7 @@
 pub mod catalog;
 pub mod failures;
 pub mod redis;
+pub mod shared;
 pub mod sql;
 
 use std::future::Future;
@@ -46,6 +47,15 @@ pub enum FeedRead {
     Gap,
 }
 
+/// What became of a hand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandIn {
+    /// The recovery takes the marks into account: they were there before its leader read what was handed in.
+    InTime,
+    /// The recovery went on without this process, or another has replaced it. Nothing of it counts.
+    TooLate,
+}
+
 /// Positions in the 16 feeds: the (generation, seq) already applied.
 pub type FeedPositions = [(Gen, u64); SHARDS];
 
@@ -69,6 +79,12 @@ pub trait ReservationStore: Send + Sync + 'static {
         wait: Duration,
     ) -> impl Future<Output = Result<Vec<(ShardId, FeedRead)>, StoreError>> + Send;
 
+    /// The time since the Unix epoch by the clock that all gateways of this store open and close by. `None`: only one
+    /// gateway can use it, and its wall clock is that clock.
+    fn sale_time(&self) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send {
+        std::future::ready(Ok(None))
+    }
+
     /// Waits until a recovery under a generation above `after` asks this process for its marks; `after` is that of
     /// the last one it has begun to answer, `Gen(0)` before the first. One that is under way already is given at
     /// once, also to a process that registered under its generation. Dropping the future loses nothing.
@@ -80,15 +96,17 @@ pub trait ReservationStore: Send + Sync + 'static {
     }
 
     /// Hands in this process's marks for the recovery of that generation: all of them at once, an empty list
-    /// included. To be repeated until it goes well. Once more under the same generation replaces what was handed in;
-    /// under one that is not the recovery's any more it does nothing.
+    /// included. To be repeated until it goes well; once more under the same generation replaces what was handed in.
+    /// Whether it was in time is decided once, together with the leader's reading, and told the same ever after, also
+    /// when another recovery has begun: a process that is told so wrongly hands in what was written off, or nothing,
+    /// at the next one. [`next_recovery`](Self::next_recovery) is not asked again before this has answered.
     fn hand_in(
         &self,
         generation: Gen,
         marks: &[(UserId, Mark)],
-    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+    ) -> impl Future<Output = Result<HandIn, StoreError>> + Send {
         let _ = (generation, marks);
-        std::future::ready(Ok(()))
+        std::future::ready(Ok(HandIn::TooLate))
     }
 
     /// Ends a promise that a recovery has lost and that could not be put back in its FAILED order: an explicit one,

@@ -169,6 +169,7 @@ macro_rules! contract {
 contract!(
     suite::exactly_n_of_n_sell,
     suite::items_of_one_batch_see_each_other,
+    suite::many_of_one_batch_of_whom_one_holds_an_order,
     suite::a_duplicate_leaves_the_stock_untouched,
     suite::a_closed_order_admits_no_other,
     suite::the_same_number_gives_the_same_reply_and_does_nothing_twice,

@@ -61,10 +61,15 @@ impl Leadership {
         Ok(held == Some(true))
     }
 
-    /// Begins a recovery of the closed shards: the generation rises when every settlement under way has ended. What
-    /// gateways handed in for earlier recoveries is dropped.
+    /// Begins a recovery of the closed shards: the generation rises when every settlement under way has ended. The
+    /// marks that gateways handed in for earlier recoveries are dropped.
     pub async fn raise_generation(&mut self, closed: &[bool; SHARDS]) -> Result<Gen, StoreError> {
         retried!(self.patience; raise_generation(&mut self.connection, mask_of(closed)))
+    }
+
+    /// Ends the handing in: from now on a gateway is told that it is too late. The leader reads afterwards.
+    pub async fn close_hand_ins(&mut self, generation: Gen) -> Result<RecoveryRecord, StoreError> {
+        retried!(close_hand_ins(&mut self.connection, generation))
     }
 
     /// Records that these shards were rebuilt under a generation and serve again.
@@ -97,11 +102,31 @@ async fn raise_generation(connection: &mut MySqlConnection, closed: u16) -> Resu
     .bind(closed)
     .execute(&mut *transaction)
     .await?;
-    for earlier in ["DELETE FROM hand_in_marks WHERE gen < ?", "DELETE FROM hand_ins WHERE gen < ?"] {
-        sqlx::query(earlier).bind(generation).execute(&mut *transaction).await?;
-    }
+    // That they handed in stays known: who asks again is told the same.
+    sqlx::query("DELETE FROM hand_in_marks WHERE gen < ?")
+        .bind(generation)
+        .execute(&mut *transaction)
+        .await?;
     transaction.commit().await?;
     Ok(Gen(generation))
+}
+
+async fn close_hand_ins(
+    connection: &mut MySqlConnection,
+    generation: Gen,
+) -> Result<RecoveryRecord, Failure> {
+    let mut transaction = connection.begin().await?;
+    let (current, _) = lock_generation(&mut transaction).await?;
+    if current != generation {
+        return Ok(RecoveryRecord::Gen(current));
+    }
+    // Waits for whoever is handing in at this moment.
+    sqlx::query("UPDATE recoveries SET state = 2 WHERE gen = ? AND state = 1")
+        .bind(generation.0)
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(RecoveryRecord::Recorded)
 }
 
 async fn recovery_done(
@@ -121,7 +146,7 @@ async fn recovery_done(
             .execute(&mut *transaction)
             .await?;
     }
-    sqlx::query("UPDATE recoveries SET state = 2, done_at_ms = ? WHERE gen = ? AND state = 1")
+    sqlx::query("UPDATE recoveries SET state = 3, done_at_ms = ? WHERE gen = ? AND state < 3")
         .bind(now_ms)
         .bind(generation.0)
         .execute(&mut *transaction)

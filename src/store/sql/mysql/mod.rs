@@ -45,7 +45,6 @@ use sqlx::MySqlPool;
 pub use archive::{ArchiveStep, StillDue};
 pub use catalog::ActivityState;
 pub use dead_letters::DeadLetter;
-pub use hand_ins::HandIn;
 pub use leadership::{Leadership, RecoveryRecord};
 pub use loads::{LoadRecord, ShardLoad};
 pub use open::{MySqlOpenError, MySqlOptions};
