@@ -16,6 +16,8 @@ pub(super) struct Waiting<T> {
     /// The store may hold it: a call with it went out and was refused in a way that does not tell whether an
     /// earlier copy was executed. It is asked for again, whatever is free, until an answer tells.
     pub(super) in_doubt: bool,
+    /// A recovery lost it after its user could see it: refused means FAILED.
+    pub(super) promised: bool,
     /// Not sent by then → BUSY.
     pub(super) patience_until_ms: u64,
     /// Sent, but no reply by then → UNCONFIRMED.
@@ -90,6 +92,11 @@ impl<T> Lane<T> {
             looked_at: None,
             not_before_ms: 0,
         }
+    }
+
+    /// Puts items back in front of which nobody knows whether the store holds them.
+    pub(super) fn put_back_in_doubt(&mut self, items: Vec<Waiting<T>>) {
+        self.put_back(items.into_iter().map(|waiting| Waiting { in_doubt: true, ..waiting }));
     }
 
     /// Puts items back in front, in their order, when the call is over; the lane is to be looked at again.

@@ -16,7 +16,7 @@ use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, S
 use crate::store::catalog::{Activity, Catalogue};
 use crate::store::redis::RedisShards;
 use crate::store::sql::mysql::{FailOutcome, HandIn, MySqlInstallation};
-use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
+use crate::store::{FeedPositions, FeedRead, HandIn as InTime, Registration, ReservationStore, StoreError};
 
 /// What a gateway of the shared form works on.
 #[derive(Clone, Debug)]
@@ -152,16 +152,17 @@ impl ReservationStore for SharedStore {
         }
     }
 
-    async fn hand_in(&self, generation: Gen, marks: &[(UserId, Mark)]) -> Result<(), StoreError> {
-        match self.sql.hand_in(self.process()?, generation, marks).await? {
-            HandIn::Taken => {}
-            HandIn::Gen(current) => tracing::info!(
+    async fn hand_in(&self, generation: Gen, marks: &[(UserId, Mark)]) -> Result<InTime, StoreError> {
+        if let HandIn::Gen(current) = self.sql.hand_in(self.process()?, generation, marks).await? {
+            tracing::info!(
                 generation = generation.0,
                 current = current.0,
                 "too late to hand in for this recovery: another one has begun"
-            ),
+            );
         }
-        Ok(())
+        // SQL does not say whether the leader had read before. Offered again after the recovery, a mark that it has
+        // taken in is found there, and one that it has not is not forgotten.
+        Ok(InTime::TooLate)
     }
 
     async fn fail(&self, user: UserId, mark: &Mark) -> Result<Mark, StoreError> {
