@@ -21,7 +21,7 @@ use rushgate::admission::identity::{MintKey, VerifyKey};
 use rushgate::admission::limits;
 use rushgate::config::{
     Config, ConfigErrors, ConfigFile, ConnectionsMax, KeyFiles, MintSettingsError, Origin, Rate, Sources,
-    Synchronous, TokenAlgorithm,
+    StoreKind, Synchronous, TokenAlgorithm,
 };
 use tempfile::TempDir;
 use toml::{Table, Value};
@@ -239,7 +239,7 @@ patience = "1s"
         file,
         &[
             ("RUSHGATE_GATEWAY_IN_FLIGHT", "5"),
-            ("RUSHGATE_STORE_KIND", "redis"),
+            ("RUSHGATE_STORE_KIND", "oracle"),
             ("RUSHGATE_AUTH_ALGORITHM", "EdDSA"),
         ],
         &["stock.queue_items_max=lots", "patience=1s", "nonsense", "limits.per_user=5"],
@@ -266,7 +266,7 @@ patience = "1s"
             "rushgate.toml line 13: limits.per_ip_overrides[0].rate_per_s: missing",
             "rushgate.toml line 18: sotck is not a key; did you mean stock?",
             "environment RUSHGATE_GATEWAY_IN_FLIGHT: sets no key; did you mean RUSHGATE_GATEWAY_IN_FLIGHT_MAX?",
-            "environment RUSHGATE_STORE_KIND: store.kind = \"redis\": allowed: \"sqlite\"",
+            "environment RUSHGATE_STORE_KIND: store.kind = \"oracle\": allowed: \"sqlite\" or \"redis\"",
             "environment RUSHGATE_AUTH_ALGORITHM: auth.public_key_file = \"\": allowed: the path of a public key \
              (PEM) with auth.algorithm = \"EdDSA\"",
             "--set patience: patience is not a key; did you mean stock.patience?",
@@ -280,7 +280,7 @@ patience = "1s"
 
 #[test]
 fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
-    for (path, allowed, refused) in [
+    assert_bounds(&[
         ("gateway.connections_max", &["auto", "1", "10000000"][..], &["0", "10000001", "Auto", "-1", ""][..]),
         (
             "gateway.in_flight_max",
@@ -297,7 +297,7 @@ fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
         ),
         ("gateway.worker_threads", &["0", "1024"], &["-1", "1025"]),
         ("admin.listen", &["", "127.0.0.1:0"], &["off", "7701"]),
-        ("store.kind", &["sqlite"], &["", "SQLite", "mysql"]),
+        ("store.kind", &["sqlite", "redis"], &["", "SQLite", "mysql"]),
         ("store.data_dir", &["x"], &["", "a\0b"]),
         ("store.synchronous", &["full", "normal"], &["off", "FULL"]),
         ("gateway.drain_timeout", &["3s", "10m"], &["2999ms", "601s"]),
@@ -309,12 +309,60 @@ fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
         ("limits.per_ip_overrides", &["[]"], &["{}", "[1]", "[{}]", "x", "[{cidr=\"::1\",rate_per_s=1}]"]),
         ("auth.audience", &["a"], &[""]),
         ("auth.leeway", &["0s", "5m"], &["301s"]),
-    ] {
-        for text in allowed {
+    ]);
+}
+
+#[test]
+fn the_production_stores_values_have_bounds_too() {
+    assert_bounds(&[
+        (
+            "redis.nodes",
+            &["h:1", "[\"h:1\"]", "a-b.c_d:65535", "[::1]:6379"],
+            &[
+                "",
+                "[]",
+                "h",
+                "h:",
+                "h:0",
+                "h:+1",
+                "h:65536",
+                ":1",
+                "::1:6379",
+                "[::g]:1",
+                "h x:1",
+                "redis://h:1",
+                "[1]",
+                "h:1,",
+                "[\"h:1\"",
+                "h:1,h:1",
+            ],
+        ),
+        ("redis.cluster", &["true", "false"], &["", "yes", "1"]),
+        ("redis.prefix", &["a", "shop-1.eu:sale_2"], &["", "a{b}", "a b", "a*", "é"]),
+        ("redis.wait_replicas", &["auto", "0", "5"], &["6", "-1", "", "Auto"]),
+        ("redis.clock_node", &["", "127.0.0.1:6379"], &["h", "127.0.0.1:6379,h:1"]),
+        ("mysql.port", &["1", "65535"], &["0", "65536"]),
+        ("mysql.connections_max", &["4", "1000"], &["3", "1001"]),
+        ("mysql.database", &["x"], &[""]),
+        ("writer.batch_rows_max", &["1", "5000"], &["0", "5001"]),
+        ("writer.claim_idle", &["1s", "1h"], &["999ms"]),
+        ("writer.trim_keep", &["1m"], &["59s"]),
+        ("writer.admin_listen", &["", "127.0.0.1:0"], &["off"]),
+        ("gateway.proxy_listen", &["", "127.0.0.1:7703"], &["off", "7703"]),
+        ("gateway.proxy_from", &["[]", "10.0.0.0/8,::1", "10.1.2.3"], &["10.0.0.1/8", "x", "[1]", "::1,::1"]),
+    ]);
+}
+
+/// A key with values that are allowed, and some that are refused with its name.
+type Bounds<'a> = (&'a str, &'a [&'a str], &'a [&'a str]);
+
+fn assert_bounds(all: &[Bounds<'_>]) {
+    for (path, allowed, refused) in all {
+        for text in *allowed {
             let outcome = Case::new("", &[], &[&format!("{path}={text}")]).load();
             assert!(outcome.is_ok(), "{path} = {text}: {outcome:?}");
         }
-        for text in refused {
+        for text in *refused {
             let messages = Case::new("", &[], &[&format!("{path}={text}")]).messages();
             assert!(messages.iter().all(|line| line.contains(path)), "{path} = {text}: {messages:?}");
         }
@@ -380,6 +428,30 @@ fn what_hangs_together_is_checked_and_the_culprit_is_named() {
             ],
             "limits.per_ip_overrides[1].cidr = \"::1/128\": already given by limits.per_ip_overrides[0]",
         ),
+        (
+            &["gateway.proxy_listen=0.0.0.0:7700"],
+            "--set gateway.proxy_listen: gateway.proxy_listen = \"0.0.0.0:7700\": allowed: another address or port",
+        ),
+        (
+            &["gateway.proxy_listen=127.0.0.1:1", "gateway.proxy_from=[]"],
+            "--set gateway.proxy_from: gateway.proxy_from = []: allowed: at least one block",
+        ),
+        (
+            &["store.kind=redis", "redis.nodes=a:1,b:1"],
+            "--set redis.nodes: redis.nodes = [\"a:1\", \"b:1\"]: allowed: only one with redis.cluster = false",
+        ),
+        (
+            &["store.kind=redis", "redis.clock_node=b:1"],
+            "--set redis.clock_node: redis.clock_node = \"b:1\": allowed: one of redis.nodes, [\"127.0.0.1:6379\"]",
+        ),
+        (
+            &["store.kind=redis", "redis.cluster=true", "redis.call_timeout=500ms"],
+            "--set redis.call_timeout: redis.wait_timeout = \"500ms\": allowed: less than redis.call_timeout, \"500ms\"",
+        ),
+        (
+            &["store.kind=redis", "stock.call_timeout=999ms"],
+            "--set stock.call_timeout: redis.call_timeout = \"1s\": allowed: at most stock.call_timeout, \"999ms\"",
+        ),
     ] {
         let messages = Case::new("", &[], flags).messages();
         assert!(messages.len() == 1 && messages[0].contains(says), "{flags:?}: {messages:?}");
@@ -388,6 +460,69 @@ fn what_hangs_together_is_checked_and_the_culprit_is_named() {
     assert_eq!(load("", &[], &longest).stock.unconfirmed_after, Duration::from_secs(10));
     let off = load("", &[], &["limits.per_user.rate_per_s=0", "limits.per_user.burst=0"]);
     assert_eq!(off.limits.per_user, Rate { rate_per_s: 0, burst: 0 });
+}
+
+#[test]
+fn what_only_the_production_store_needs_does_not_bind_the_embedded_one() {
+    let flags =
+        ["redis.nodes=a:1,b:1", "redis.clock_node=c:1", "redis.wait_replicas=1", "redis.wait_timeout=9s"];
+    assert_eq!(load("", &[], &flags).store.kind, StoreKind::Sqlite);
+    let set = vec!["redis.password_file=/nowhere/p".to_owned(), "mysql.password_file=/nowhere/q".to_owned()];
+    let mut sources = Sources { set, key_files: KeyFiles::Tried, ..Sources::default() };
+    assert!(Config::load(&sources).is_ok());
+    sources.set.push("store.kind=redis".to_owned());
+    let told = Config::load(&sources).unwrap_err().to_string();
+    for (key, path) in [("redis.password_file", "/nowhere/p"), ("mysql.password_file", "/nowhere/q")] {
+        let said = format!("--set {key}: {key} = \"{path}\": cannot be read: No such file");
+        assert!(told.contains(&said), "{told}");
+    }
+}
+
+#[test]
+fn as_many_replicas_are_waited_for_as_the_promise_needs() {
+    for (flags, expected) in [
+        (&["store.kind=redis"][..], 0),
+        (&["redis.cluster=true"], 1),
+        (&["redis.cluster=true", "redis.wait_replicas=0"], 0),
+        (&["redis.wait_replicas=2"], 2),
+    ] {
+        assert_eq!(load("", &[], flags).redis.replicas_waited_for(), expected, "{flags:?}");
+    }
+}
+
+#[test]
+fn the_node_whose_time_counts_comes_first() {
+    let flags = ["redis.cluster=true", "redis.nodes=a:1,b:1,c:1", "redis.clock_node=b:1"];
+    assert_eq!(load("", &[], &flags).redis.nodes_clock_first(), ["b:1", "a:1", "c:1"]);
+    assert_eq!(load("", &[], &flags[..2]).redis.nodes_clock_first(), ["a:1", "b:1", "c:1"]);
+}
+
+#[test]
+fn a_password_is_the_one_line_of_its_file() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("password");
+    let config = load("", &[], &[&format!("redis.password_file={}", path.display())]);
+    assert_eq!(load("", &[], &[]).redis_password().unwrap(), None);
+    for (content, password) in [("a b ü", "a b ü"), ("x\n", "x"), ("x\r\n", "x"), (" x ", " x ")] {
+        fs::write(&path, content).unwrap();
+        assert_eq!(config.redis_password().unwrap().as_deref(), Some(password));
+    }
+    let too_long = vec![b'x'; 4_097];
+    for (content, says) in [
+        (&b""[..], "is empty"),
+        (b"\n", "is empty"),
+        (b"x\ny\n", "more than one line"),
+        (b"x\0", "more than one line"),
+        (b"\xFF", "not UTF-8"),
+        (&too_long, "longer than 4096 bytes"),
+    ] {
+        fs::write(&path, content).unwrap();
+        let error = config.redis_password().unwrap_err().to_string();
+        assert!(error.starts_with("redis.password_file = ") && error.contains(says), "{error}");
+    }
+    let missing =
+        load("", &[], &["mysql.password_file=/nowhere/p"]).mysql_password().unwrap_err().to_string();
+    assert!(missing.starts_with("mysql.password_file = \"/nowhere/p\": cannot be read: "), "{missing}");
 }
 
 #[test]
@@ -541,6 +676,7 @@ proptest! {
     #[test]
     fn no_flag_makes_it_panic(flag in "\\PC*", key in prop::sample::select(vec![
         "gateway.connections_max", "gateway.keepalive", "limits.per_ip_overrides", "admin.listen", "store.data_dir",
+        "redis.nodes", "redis.cluster", "redis.wait_replicas", "gateway.proxy_from",
     ])) {
         for flag in [flag.clone(), format!("{key}={flag}"), format!("{key}=[{{{flag}}}]")] {
             if let Err(errors) = Case::new("", &[], &[&flag]).load() {

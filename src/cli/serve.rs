@@ -59,6 +59,9 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     };
     let (gateway, store) = started?;
     let gateway = probe.serves(gateway);
+    if let Some(addr) = gateway.proxy_addr() {
+        tracing::info!(%addr, "serves balancers that send PROXY headers");
+    }
     print(&format!("rushgate serves on {} (admin: {admin})", gateway.local_addr()));
     let signal = stop.next().await;
     tracing::info!(signal, unfinished = gateway.unfinished(), "draining; a second signal ends at once");

@@ -37,6 +37,8 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
     let in_flight = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
     Ok(Settings {
         listen: gateway.listen,
+        proxy_listen: gateway.proxy_listen,
+        proxy_from: gateway.proxy_from.clone(),
         worker_threads: gateway.worker_threads,
         connections_max: connections_max(gateway.connections_max)?,
         in_flight_max: in_flight(gateway.in_flight_max),

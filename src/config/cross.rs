@@ -9,8 +9,8 @@ use std::time::Duration;
 use toml::Value;
 
 use super::Config;
-use super::schema::Fault;
-use super::sections::TokenAlgorithm;
+use super::rules::Fault;
+use super::sections::{StoreKind, TokenAlgorithm};
 use super::text::format_duration;
 
 /// A fault, and the keys it is about: the place named is that of the first that is not built in.
@@ -25,6 +25,10 @@ pub(super) fn faults(config: &Config) -> Vec<CrossFault> {
     rates(config, &mut faults);
     overrides(config, &mut faults);
     auth(config, &mut faults);
+    proxy(config, &mut faults);
+    if config.store.kind == StoreKind::Redis {
+        redis(config, &mut faults);
+    }
     faults
 }
 
@@ -113,19 +117,66 @@ fn auth(config: &Config, faults: &mut Vec<CrossFault>) {
     }
 }
 
-/// The key files that are named and cannot be read. What they hold is judged where the key is made.
+fn proxy(config: &Config, faults: &mut Vec<CrossFault>) {
+    let gateway = &config.gateway;
+    let Some(listen) = gateway.proxy_listen else { return };
+    // Port 0 takes any that is free, so that two of them never meet.
+    if listen == gateway.listen && listen.port() != 0 {
+        let why = "allowed: another address or port than gateway.listen; which of the two a client uses decides \
+                   whether its header is believed";
+        faults.push(fault(["gateway.proxy_listen", "gateway.listen"], listen.to_string(), why));
+    }
+    if gateway.proxy_from.is_empty() {
+        let why =
+            "allowed: at least one block where gateway.proxy_listen is not \"\"; nobody could connect there";
+        faults.push(fault(["gateway.proxy_from", "gateway.proxy_listen"], Value::Array(Vec::new()), why));
+    }
+}
+
+fn redis(config: &Config, faults: &mut Vec<CrossFault>) {
+    let (redis, stock) = (&config.redis, &config.stock);
+    let nodes = || Value::Array(redis.nodes.iter().map(|node| Value::from(node.as_str())).collect());
+    if !redis.cluster && redis.nodes.len() > 1 {
+        let why = "allowed: only one with redis.cluster = false";
+        faults.push(fault(["redis.nodes", "redis.cluster"], nodes(), why));
+    }
+    if let Some(clock_node) = redis.clock_node.as_ref().filter(|node| !redis.nodes.contains(node)) {
+        let why = format!("allowed: one of redis.nodes, {}, or \"\" for the first", nodes());
+        faults.push(fault(["redis.clock_node", "redis.nodes"], clock_node.as_str(), &why));
+    }
+    if redis.replicas_waited_for() > 0 && redis.wait_timeout >= redis.call_timeout {
+        // Else a call that waits for replicas is given up before it knows that they are too few.
+        let why =
+            format!("allowed: less than redis.call_timeout, \"{}\"", format_duration(redis.call_timeout));
+        let keys = ["redis.wait_timeout", "redis.call_timeout"];
+        faults.push(fault(keys, format_duration(redis.wait_timeout), &why));
+    }
+    if redis.call_timeout > stock.call_timeout {
+        // Else a call is repeated while its first copy is still waited for.
+        let why = format!("allowed: at most stock.call_timeout, \"{}\"", format_duration(stock.call_timeout));
+        let keys = ["redis.call_timeout", "stock.call_timeout"];
+        faults.push(fault(keys, format_duration(redis.call_timeout), &why));
+    }
+}
+
+/// The key and password files that are named and cannot be read. What they hold is judged where it is used.
 pub(super) fn unreadable_key_files(config: &Config) -> Vec<CrossFault> {
     let auth = &config.auth;
     // The other algorithm's file is a fault already.
-    let (key, path) = match auth.algorithm {
+    let mut files = vec![match auth.algorithm {
         TokenAlgorithm::Hs256 => ("auth.secret_file", &auth.secret_file),
         TokenAlgorithm::EdDsa => ("auth.public_key_file", &auth.public_key_file),
-    };
-    let Some(path) = path else { return Vec::new() };
-    match try_read(path) {
-        Ok(()) => Vec::new(),
-        Err(error) => vec![fault([key; 2], shown(path), &format!("cannot be read: {error}"))],
+    }];
+    if config.store.kind == StoreKind::Redis {
+        files.push(("redis.password_file", &config.redis.password_file));
+        files.push(("mysql.password_file", &config.mysql.password_file));
     }
+    let faults = files.into_iter().filter_map(|(key, path)| {
+        let path = path.as_ref()?;
+        let error = try_read(path).err()?;
+        Some(fault([key; 2], shown(path), &format!("cannot be read: {error}")))
+    });
+    faults.collect()
 }
 
 fn try_read(path: &Path) -> io::Result<()> {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::problem::{ConfigErrors, Origin, Problem};
-use super::schema::Fault;
+use super::rules::Fault;
 use super::sources::{Findings, KeyFiles, Sources};
 use super::{Config, cross};
 

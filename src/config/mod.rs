@@ -6,12 +6,15 @@
 //! them. Whether these can be read is tried here, what they hold is used elsewhere.
 //!
 //! Plain data for everybody above; of the rest only the settings types of `admission` are known here. The way of
-//! a value: `sources` finds it, `schema` says whether it is allowed, `load` puts it into the tree that serde turns
+//! a value: `sources` finds it, `schema` with `rules` says whether it is allowed, `load` puts it into the tree that serde turns
 //! into the structs of `sections`, `cross` looks at keys that depend on each other.
 
 mod cross;
 mod load;
+mod password;
 mod problem;
+mod production;
+mod rules;
 mod schema;
 mod sections;
 mod settings;
@@ -20,7 +23,9 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::password::PasswordError;
 pub use self::problem::{ConfigErrors, Origin, Problem};
+pub use self::production::{MySql, Redis, Writer};
 pub use self::sections::{
     Admin, Auth, ConnectionsMax, Gateway, IpOverride, Limits, Rate, Stock, Store, StoreKind, Synchronous,
     TokenAlgorithm,
@@ -39,6 +44,12 @@ pub struct Config {
     pub admin: Admin,
     /// Where stock, orders and activities are kept.
     pub store: Store,
+    /// The production store's Redis.
+    pub redis: Redis,
+    /// The production store's MySQL or MariaDB.
+    pub mysql: MySql,
+    /// The sidecar writer.
+    pub writer: Writer,
     /// Queues in front of the store.
     pub stock: Stock,
     /// Rate limits.

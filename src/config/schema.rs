@@ -1,45 +1,15 @@
 //! Every key and what it may be. The one list behind the checks, the messages, the names of environment variables
 //! and the conversion of text from environment and flags. A test holds it against the structs.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use toml::Value;
-
 use super::problem::nearest;
-use super::text::{format_bytes, format_duration, parse_bytes, parse_duration};
-use crate::admission::Cidr;
+use super::rules::{BURST, RATE_PER_S, Rule};
 
 /// A key and what its value may be.
 pub(super) struct Key {
     pub(super) path: &'static str,
     pub(super) rule: Rule,
-}
-
-/// What a value may be.
-#[derive(Clone, Copy)]
-pub(super) enum Rule {
-    Whole(i64, i64),
-    AutoOrWhole(i64, i64),
-    Time(Duration, Duration),
-    Size(usize, usize),
-    Address,
-    AddressOrOff,
-    OneOf(&'static [&'static str]),
-    /// At least and at most so many bytes.
-    Text(usize, usize),
-    /// CIDR.
-    Block,
-    Overrides,
-}
-
-/// A value that is not allowed.
-pub(super) struct Fault {
-    /// The key, with the position in a list.
-    pub(super) key: String,
-    /// As TOML; none if the fault is that there is none.
-    pub(super) value: Option<Value>,
-    pub(super) why: String,
 }
 
 const fn key(path: &'static str, rule: Rule) -> Key {
@@ -53,19 +23,13 @@ const fn ms(from: u64, to: u64) -> Rule {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// Above these a limit limits nothing, and the time between two requests loses precision.
-const RATE_PER_S: Rule = Rule::Whole(0, 10_000_000);
-const BURST: Rule = Rule::Whole(0, 100_000_000);
-
-/// Each request of an address without a remembered rule looks at all of them.
-const OVERRIDES_MAX: usize = 256;
-const OVERRIDE_KEYS: [(&str, Rule); 3] =
-    [("cidr", Rule::Block), ("rate_per_s", RATE_PER_S), ("burst", BURST)];
-
-const SECTIONS: [&str; 6] = ["gateway", "admin", "store", "stock", "limits", "auth"];
+const SECTIONS: [&str; 9] =
+    ["gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth"];
 
 pub(super) const KEYS: &[Key] = &[
     key("gateway.listen", Rule::Address),
+    key("gateway.proxy_listen", Rule::AddressOrOff),
+    key("gateway.proxy_from", Rule::Many(&Rule::Block, 0, 256)),
     key("gateway.connections_max", Rule::AutoOrWhole(1, 10_000_000)),
     // The wire has 16 bits for these two.
     key("gateway.in_flight_max", Rule::Whole(1, 65_535)),
@@ -81,9 +45,37 @@ pub(super) const KEYS: &[Key] = &[
     key("gateway.drain_timeout", ms(100, 10 * MINUTE_MS)),
     key("gateway.worker_threads", Rule::Whole(0, 1_024)),
     key("admin.listen", Rule::AddressOrOff),
-    key("store.kind", Rule::OneOf(&["sqlite"])),
+    key("store.kind", Rule::OneOf(&["sqlite", "redis"])),
     key("store.data_dir", Rule::Text(1, 4_096)),
     key("store.synchronous", Rule::OneOf(&["full", "normal"])),
+    key("redis.nodes", Rule::Many(&Rule::HostPort, 1, 64)),
+    key("redis.cluster", Rule::Flag),
+    key("redis.username", Rule::Text(0, 256)),
+    key("redis.password_file", Rule::Text(0, 4_096)),
+    key("redis.prefix", Rule::Prefix),
+    key("redis.connect_timeout", ms(10, MINUTE_MS)),
+    key("redis.call_timeout", ms(10, MINUTE_MS)),
+    key("redis.wait_replicas", Rule::AutoOrWhole(0, 5)),
+    key("redis.wait_timeout", ms(1, MINUTE_MS)),
+    key("redis.clock_node", Rule::HostPortOrNone),
+    key("mysql.host", Rule::Text(1, 253)),
+    key("mysql.port", Rule::Whole(1, 65_535)),
+    key("mysql.user", Rule::Text(1, 80)),
+    key("mysql.password_file", Rule::Text(0, 4_096)),
+    key("mysql.database", Rule::Text(1, 64)),
+    // One is the leader's own while it recovers, others are for whoever works meanwhile.
+    key("mysql.connections_max", Rule::Whole(4, 1_000)),
+    key("mysql.connect_timeout", ms(100, MINUTE_MS)),
+    key("writer.admin_listen", Rule::AddressOrOff),
+    // A statement has at most 65,535 values.
+    key("writer.batch_rows_max", Rule::Whole(1, 5_000)),
+    key("writer.linger", ms(0, 10_000)),
+    key("writer.rows_per_s", RATE_PER_S),
+    // Less would take batches from writers that are only waiting for the database.
+    key("writer.claim_idle", ms(1_000, HOUR_MS)),
+    key("writer.preheat_ahead", ms(1_000, 24 * HOUR_MS)),
+    key("writer.trim_keep", ms(MINUTE_MS, 24 * HOUR_MS)),
+    key("writer.result_keep", ms(0, 10 * 365 * 24 * HOUR_MS)),
     key("stock.queue_items_max", Rule::Whole(1, 1_000_000)),
     key("stock.batch_items_max", Rule::Whole(1, 4_096)),
     // Clients wait for an answer for their patience and 10 s more; `cross` compares these two with others.
@@ -141,123 +133,16 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-impl Rule {
-    /// For messages.
-    pub(super) fn allowed(self) -> String {
-        match self {
-            Self::Whole(min, max) => format!("a whole number from {min} to {max}"),
-            Self::AutoOrWhole(min, max) => format!("\"auto\" or a whole number from {min} to {max}"),
-            Self::Time(min, max) => format!(
-                "a duration in quotes from \"{}\" to \"{}\"",
-                format_duration(min),
-                format_duration(max)
-            ),
-            Self::Size(min, max) => {
-                format!("a size in quotes from \"{}\" to \"{}\"", format_bytes(min), format_bytes(max))
-            }
-            Self::Address => "an IP address and port in quotes, such as \"0.0.0.0:7700\"".to_owned(),
-            Self::AddressOrOff => {
-                "an IP address and port in quotes, such as \"127.0.0.1:7701\", or \"\" for off".to_owned()
-            }
-            Self::OneOf(names) => {
-                names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ")
-            }
-            Self::Text(0, max) => format!("text of at most {max} bytes"),
-            Self::Text(min, max) => format!("text of {min} to {max} bytes"),
-            Self::Block => "addresses in quotes, such as \"10.0.0.0/8\" or \"2001:db8::/32\"".to_owned(),
-            Self::Overrides => format!(
-                "a list of at most {OVERRIDES_MAX}, such as [{{ cidr = \"10.0.0.0/8\", rate_per_s = 100, burst = 200 }}]"
-            ),
-        }
-    }
-
-    /// A value from environment or flag, where everything is text.
-    pub(super) fn value_of_text(self, text: &str) -> Value {
-        let as_text = || Value::String(text.to_owned());
-        match self {
-            Self::Whole(..) | Self::AutoOrWhole(..) => {
-                text.parse().map_or_else(|_| as_text(), Value::Integer)
-            }
-            Self::Overrides => text.parse().unwrap_or_else(|_| as_text()),
-            _ => as_text(),
-        }
-    }
-
-    /// Every fault of this value for that key.
-    pub(super) fn faults(self, key: &str, value: &Value) -> Vec<Fault> {
-        if let (Self::Overrides, Value::Array(list)) = (self, value)
-            && list.len() <= OVERRIDES_MAX
-        {
-            return list
-                .iter()
-                .enumerate()
-                .flat_map(|(index, item)| override_faults(&format!("{key}[{index}]"), item))
-                .collect();
-        }
-        let detail = match (self, value) {
-            (Self::Whole(min, max) | Self::AutoOrWhole(min, max), Value::Integer(number)) => {
-                (*number < min || *number > max).then(String::new)
-            }
-            (Self::AutoOrWhole(..), Value::String(text)) => (text != "auto").then(String::new),
-            (Self::Time(min, max), Value::String(text)) => match parse_duration(text) {
-                Ok(duration) => (duration < min || duration > max).then(String::new),
-                Err(error) => Some(error.to_string()),
-            },
-            (Self::Size(min, max), Value::String(text)) => match parse_bytes(text) {
-                Ok(bytes) => (bytes < min || bytes > max).then(String::new),
-                Err(error) => Some(error.to_string()),
-            },
-            (Self::AddressOrOff, Value::String(text)) if text.is_empty() => None,
-            (Self::Address | Self::AddressOrOff, Value::String(text)) => {
-                text.parse::<SocketAddr>().is_err().then(String::new)
-            }
-            (Self::OneOf(names), Value::String(text)) => (!names.contains(&text.as_str())).then(String::new),
-            (Self::Text(min, max), Value::String(text)) => {
-                (text.len() < min || text.len() > max || text.contains('\0')).then(String::new)
-            }
-            (Self::Block, Value::String(text)) => text.parse::<Cidr>().err().map(|error| error.to_string()),
-            _ => Some(String::new()),
-        };
-        let Some(detail) = detail else { return Vec::new() };
-        let separator = if detail.is_empty() { "" } else { "; " };
-        let why = format!("{detail}{separator}allowed: {}", self.allowed());
-        vec![Fault { key: key.to_owned(), value: Some(value.clone()), why }]
-    }
-}
-
-/// The faults of one entry of the override list.
-fn override_faults(key: &str, item: &Value) -> Vec<Fault> {
-    let names = OVERRIDE_KEYS.map(|(name, _)| name);
-    let Some(entry) = item.as_table() else {
-        let why = format!("allowed: a table with {}", names.join(", "));
-        return vec![Fault { key: key.to_owned(), value: Some(item.clone()), why }];
-    };
-    let mut faults = Vec::new();
-    for (name, value) in entry {
-        let full_key = format!("{key}.{name}");
-        if let Some((_, rule)) = OVERRIDE_KEYS.iter().find(|(known, _)| known == name) {
-            faults.extend(rule.faults(&full_key, value));
-        } else {
-            let advice = match nearest(name, names) {
-                Some(meant) => format!("did you mean {meant}?"),
-                None => format!("its keys: {}", names.join(", ")),
-            };
-            faults.push(Fault { key: full_key, value: None, why: format!("not a key; {advice}") });
-        }
-    }
-    for missing in names.iter().filter(|name| !entry.contains_key(**name)) {
-        faults.push(Fault { key: format!("{key}.{missing}"), value: None, why: "missing".to_owned() });
-    }
-    faults
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use std::collections::BTreeSet;
 
+    use toml::Value;
+
     use super::*;
     use crate::config::Config;
+    use crate::config::text::{format_bytes, format_duration};
 
     fn walk(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
         match value {
@@ -293,7 +178,15 @@ mod tests {
                 Rule::Size(min, max) => [min, max].map(|at| format_bytes(at).into()).to_vec(),
                 Rule::Text(min, max) => [min, max].map(|at| "x".repeat(at).into()).to_vec(),
                 Rule::OneOf(names) => names.iter().map(|name| Value::from(*name)).collect(),
-                Rule::Address | Rule::AddressOrOff | Rule::Block | Rule::Overrides => Vec::new(),
+                Rule::Flag => [true, false].map(Value::Boolean).to_vec(),
+                Rule::Address
+                | Rule::AddressOrOff
+                | Rule::Block
+                | Rule::HostPort
+                | Rule::HostPortOrNone
+                | Rule::Prefix
+                | Rule::Many(..)
+                | Rule::Overrides => Vec::new(),
             };
             for value in bounds {
                 assert!(rule.faults(path, &value).is_empty(), "{path} = {value}");

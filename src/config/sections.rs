@@ -2,7 +2,7 @@
 //! for, at length, in rushgate.example.toml.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +18,11 @@ use crate::admission::Cidr;
 pub struct Gateway {
     /// Where apps and back ends connect.
     pub listen: SocketAddr,
+    /// Where balancers connect that begin each connection with a PROXY protocol header; none = nowhere.
+    #[serde(with = "text::empty_is_none")]
+    pub proxy_listen: Option<SocketAddr>,
+    /// Whose headers are believed there; others are closed.
+    pub proxy_from: Vec<Cidr>,
     /// Connections held at once; more are refused.
     pub connections_max: ConnectionsMax,
     /// BUYs in flight on an app connection.
@@ -53,6 +58,8 @@ impl Default for Gateway {
     fn default() -> Self {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 7700),
+            proxy_listen: None,
+            proxy_from: loopback(),
             connections_max: ConnectionsMax::Auto,
             in_flight_max: 64,
             service_in_flight_max: 1024,
@@ -66,6 +73,12 @@ impl Default for Gateway {
             worker_threads: 0,
         }
     }
+}
+
+fn loopback() -> Vec<Cidr> {
+    let v4 = Cidr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8);
+    let v6 = Cidr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 128);
+    v4.into_iter().chain(v6).collect()
 }
 
 /// How many connections are held at once.
@@ -163,6 +176,8 @@ impl Default for Store {
 pub enum StoreKind {
     /// A SQLite database in the data folder.
     Sqlite,
+    /// Redis, whose orders a writer settles in MySQL or MariaDB.
+    Redis,
 }
 
 /// SQLite's `PRAGMA synchronous`.

@@ -149,6 +149,40 @@ pub(super) mod empty_is_none {
     }
 }
 
+/// `#[serde(with = "auto_is_none")]` for a count that may be left to the program.
+pub(super) mod auto_is_none {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum AutoOrCount {
+        Count(u32),
+        Text(String),
+    }
+
+    #[allow(
+        clippy::ref_option,
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes the field by reference"
+    )]
+    pub(crate) fn serialize<S: Serializer>(value: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(count) => count.serialize(serializer),
+            None => serializer.serialize_str("auto"),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+        match AutoOrCount::deserialize(deserializer)? {
+            AutoOrCount::Count(count) => Ok(Some(count)),
+            AutoOrCount::Text(text) if text == "auto" => Ok(None),
+            AutoOrCount::Text(text) => {
+                Err(de::Error::custom(format!("{text:?} is neither \"auto\" nor a number")))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]

@@ -67,14 +67,21 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(worker: Arc<Worker>, stream: TcpStream, peer: Arc<Peer>) -> Self {
+    pub(super) fn new(worker: Arc<Worker>, stream: TcpStream, peer: Arc<Peer>, accepted_ms: u64) -> Self {
         let settings = &worker.core.settings;
-        let deadlines = Deadlines::new(worker.core.clock.now().mono_ms(), settings);
+        let deadlines = Deadlines::new(accepted_ms, settings);
         let standing = Standing { is_authenticated: false, is_answered: true };
         let rings_ms = deadlines.next_ms(settings, standing);
         let place = worker.roster.enter(Arc::clone(&peer), rings_ms);
         let conversation = Conversation::new(Arc::clone(&worker), peer);
         Self { worker, conversation, stream, pending: None, deadlines, place, rings_ms, finishing: None }
+    }
+
+    /// What was read from the socket before; complete frames of it are answered at the first wake.
+    pub(super) fn continue_from(&mut self, read: &[u8]) {
+        if !read.is_empty() {
+            self.conversation.keep(read);
+        }
     }
 
     /// What is left when it has ended: the socket, and replies that were not taken.

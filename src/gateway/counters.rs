@@ -84,6 +84,10 @@ counted! {
         Broken = "broken",
         /// Turned away at accept: too many connections.
         Refused = "refused",
+        /// On the balancers' port, from somewhere that is not trusted there.
+        UntrustedProxy = "untrusted_proxy",
+        /// On the balancers' port, without a PROXY header or with one that cannot be read.
+        BadProxyHeader = "bad_proxy_header",
         /// Accepting failed (descriptors used up); tried again.
         AcceptFailed = "accept_failed",
     }

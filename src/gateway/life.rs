@@ -29,6 +29,10 @@ impl Seat {
         let seat = Self { worker: Arc::clone(worker), place: None };
         (open < worker.core.settings.connections_max).then_some(seat)
     }
+
+    pub(super) fn worker(&self) -> Arc<Worker> {
+        Arc::clone(&self.worker)
+    }
 }
 
 impl Drop for Seat {
@@ -56,8 +60,21 @@ enum Stage {
 }
 
 impl Life {
-    pub(super) fn new(mut seat: Seat, stream: TcpStream, peer: Arc<Peer>) -> Self {
-        let connection = Connection::new(Arc::clone(&seat.worker), stream, peer);
+    pub(super) fn new(seat: Seat, stream: TcpStream, peer: Arc<Peer>) -> Self {
+        let now_ms = seat.worker.core.clock.now().mono_ms();
+        Self::continued(seat, stream, peer, now_ms, &[])
+    }
+
+    /// For a connection that was accepted before now and of which bytes have been read already.
+    pub(super) fn continued(
+        mut seat: Seat,
+        stream: TcpStream,
+        peer: Arc<Peer>,
+        accepted_ms: u64,
+        read: &[u8],
+    ) -> Self {
+        let mut connection = Connection::new(Arc::clone(&seat.worker), stream, peer, accepted_ms);
+        connection.continue_from(read);
         seat.place = Some(connection.place);
         Self { seat, stage: Stage::Serving(connection) }
     }

@@ -1,7 +1,8 @@
 //! The listeners: accept connections and start a task for each.
 //!
-//! One task a worker, each with a socket of its own on the shared port (`SO_REUSEPORT`): the kernel spreads new
-//! connections over them. It parses nothing and waits for nobody's bytes. At the connection cap it says so and
+//! One task a worker and port, each with a socket of its own on the shared port (`SO_REUSEPORT`): the kernel spreads
+//! new connections over them. There is the clients' port, and one for balancers where that is configured (`proxy`). It
+//! parses nothing and waits for nobody's bytes. At the connection cap it says so and
 //! closes; when accepting fails (descriptors used up) it backs off, counts, and goes on.
 
 use std::io;
@@ -16,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::counters::{Ending, Event};
 use super::life::{Life, Seat};
 use super::peer::Peer;
+use super::proxy;
 use super::worker::Worker;
 use crate::protocol::{Head, Opcode, Reply, Status, encode};
 
@@ -24,7 +26,16 @@ const BACKLOG: i32 = 4096;
 const BACK_OFF_MIN: Duration = Duration::from_millis(5);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 
-/// Binds the client port once for each worker.
+/// Who connects to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Port {
+    /// Clients. A PROXY header is a bad frame there: nobody can claim another's address.
+    Clients,
+    /// Balancers, which say whom they connect.
+    Balancers,
+}
+
+/// Binds a port once for each worker.
 ///
 /// Sockets that share a port would also share it with another gateway's, unnoticed. So the first is bound by itself,
 /// which fails where anybody listens, and shares the port only from then on; it never lets go of it.
@@ -54,7 +65,7 @@ fn bind_one(listen: SocketAddr, is_shared: bool) -> io::Result<Socket> {
 }
 
 /// Accepts until the gateway drains; dropping the listener then refuses what comes later.
-pub(super) async fn run(worker: &Arc<Worker>, listener: TcpListener) {
+pub(super) async fn run(worker: &Arc<Worker>, listener: TcpListener, port: Port) {
     let mut draining = worker.core.draining.subscribe();
     let mut back_off = BACK_OFF_MIN;
     loop {
@@ -65,7 +76,7 @@ pub(super) async fn run(worker: &Arc<Worker>, listener: TcpListener) {
         match accepted {
             Ok((stream, from)) => {
                 back_off = BACK_OFF_MIN;
-                start(worker, stream, from);
+                start(worker, stream, from, port);
             }
             Err(error) => {
                 worker.sheet.ending(Ending::AcceptFailed);
@@ -77,20 +88,30 @@ pub(super) async fn run(worker: &Arc<Worker>, listener: TcpListener) {
     }
 }
 
-fn start(worker: &Arc<Worker>, stream: TcpStream, from: SocketAddr) {
+fn start(worker: &Arc<Worker>, stream: TcpStream, from: SocketAddr, port: Port) {
     worker.sheet.event(Event::Accepted, 1);
+    if port == Port::Balancers && !proxy::is_trusted(worker, from.ip()) {
+        let why = "not in gateway.proxy_from";
+        worker.proxy_trouble.tell(worker.core.clock.now().mono_ms(), from.ip(), &why);
+        worker.sheet.ending(Ending::UntrustedProxy);
+        return;
+    }
     let Some(seat) = Seat::take(worker) else {
         worker.sheet.ending(Ending::Refused);
         worker.sheet.status(Status::TooManyConnections);
         refuse(&stream);
         return;
     };
-    let core = &worker.core;
-    let id = core.next_connection_id();
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, connection = id, "TCP_NODELAY not set");
+        tracing::debug!(%error, %from, "TCP_NODELAY not set");
     }
     let addr = from.ip().to_canonical();
+    if port == Port::Balancers {
+        tokio::spawn(proxy::serve(seat, stream, addr));
+        return;
+    }
+    let core = &worker.core;
+    let id = core.next_connection_id();
     let peer = Peer::new(id, addr, core.settings.outbound_bytes_max, Arc::clone(&worker.post));
     tokio::spawn(Life::new(seat, stream, Arc::new(peer)));
 }

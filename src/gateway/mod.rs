@@ -1,6 +1,6 @@
 //! The gateway: connections, the funnel that every BUY climbs, and the task that sells.
 //!
-//! Threads: one worker per core, each with its own runtime, its own listener on the shared port and its own
+//! Threads: one worker per core, each with its own runtime, its own listeners on the shared ports and its own
 //! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that forgets idle
 //! limiter keys. [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
@@ -19,6 +19,8 @@ mod named;
 mod on_sale;
 mod peer;
 mod post;
+mod proxy;
+mod proxy_header;
 mod roster;
 mod session;
 mod settings;

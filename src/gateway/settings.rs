@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::admission::Cidr;
 use crate::protocol::frame::FRAME_BYTES_MAX_AFTER_AUTH;
 use crate::stock;
 
@@ -12,6 +13,10 @@ use crate::stock;
 pub struct Settings {
     /// Where clients connect; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where balancers connect that name their clients by a PROXY protocol header; `None` = nowhere.
+    pub proxy_listen: Option<SocketAddr>,
+    /// Balancers whose headers are believed there; others are closed.
+    pub proxy_from: Vec<Cidr>,
     /// Threads that serve connections; 0 = as many as cores.
     pub worker_threads: usize,
     /// Connections held at a time; more are told `TOO_MANY_CONNECTIONS`.
@@ -42,6 +47,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([0, 0, 0, 0], 7700)),
+            proxy_listen: None,
+            proxy_from: Vec::new(),
             worker_threads: 0,
             connections_max: 10_000,
             in_flight_max: 64,

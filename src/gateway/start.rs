@@ -17,6 +17,7 @@ use super::conversation::Conversation;
 use super::counters::Counters;
 use super::door::Door;
 use super::funnel::Funnel;
+use super::listener::Port;
 use super::on_sale::OnSale;
 use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
@@ -38,8 +39,10 @@ const RETAIN_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The port is in use, or not ours to bind.
-    #[error("cannot listen on {listen}: {source}; stop what uses it, or set gateway.listen")]
+    #[error("cannot listen on {listen}: {source}; stop what uses it, or set {key}")]
     Listen {
+        /// The key that says where.
+        key: &'static str,
         /// The address.
         listen: SocketAddr,
         /// What the system said.
@@ -58,6 +61,7 @@ pub enum StartError {
 pub struct Gateway {
     core: Arc<Core>,
     local_addr: SocketAddr,
+    proxy_addr: Option<SocketAddr>,
     stock_state: watch::Receiver<StockState>,
     tasks: Vec<AbortHandle>,
     stop_workers: watch::Sender<bool>,
@@ -71,10 +75,7 @@ impl Gateway {
         verifier: Verifier,
         store: Arc<S>,
     ) -> Result<Self, StartError> {
-        let listen = settings.listen;
-        let failed = |source| StartError::Listen { listen, source };
-        let listeners = listener::bind(listen, worker_threads(&settings)).map_err(failed)?;
-        let local_addr = listeners.first().map_or(Ok(listen), StdListener::local_addr).map_err(failed)?;
+        let (local_addr, proxy_addr, listeners) = bind(&settings)?;
         let registration = store.register().await?;
         store.drive_loads().await?;
         let version = store.version().await?;
@@ -123,11 +124,11 @@ impl Gateway {
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
         tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
         let stop_workers = watch::Sender::new(false);
-        let gateway = Self { core, local_addr, stock_state, tasks, stop_workers };
-        for (number, listener) in listeners.into_iter().enumerate() {
+        let gateway = Self { core, local_addr, proxy_addr, stock_state, tasks, stop_workers };
+        for (number, listeners) in listeners.into_iter().enumerate() {
             let worker = Arc::new(Worker::new(Arc::clone(&gateway.core)));
             let stop = gateway.stop_workers.subscribe();
-            worker_thread::start(worker, number, listener, stop).map_err(StartError::Worker)?;
+            worker_thread::start(worker, number, listeners, stop).map_err(StartError::Worker)?;
         }
         Ok(gateway)
     }
@@ -135,6 +136,11 @@ impl Gateway {
     /// Where clients connect.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Where balancers connect, if anywhere.
+    pub const fn proxy_addr(&self) -> Option<SocketAddr> {
+        self.proxy_addr
     }
 
     /// What happened so far.
@@ -223,6 +229,29 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// The listeners of a worker.
+type Listeners = Vec<(Port, StdListener)>;
+
+/// Binds the ports; where clients connect, where balancers do, and what each worker listens on.
+fn bind(settings: &Settings) -> Result<(SocketAddr, Option<SocketAddr>, Vec<Listeners>), StartError> {
+    let workers = worker_threads(settings);
+    let bind = |listen: SocketAddr, key| {
+        let failed = |source| StartError::Listen { key, listen, source };
+        let listeners = listener::bind(listen, workers).map_err(failed)?;
+        let addr = listeners.first().map_or(Ok(listen), StdListener::local_addr).map_err(failed)?;
+        Ok::<_, StartError>((addr, listeners))
+    };
+    let (local_addr, clients) = bind(settings.listen, "gateway.listen")?;
+    let mut listeners: Vec<Listeners> =
+        clients.into_iter().map(|listener| vec![(Port::Clients, listener)]).collect();
+    let Some(proxy_listen) = settings.proxy_listen else { return Ok((local_addr, None, listeners)) };
+    let (proxy_addr, balancers) = bind(proxy_listen, "gateway.proxy_listen")?;
+    for (of_worker, listener) in listeners.iter_mut().zip(balancers) {
+        of_worker.push((Port::Balancers, listener));
+    }
+    Ok((local_addr, Some(proxy_addr), listeners))
 }
 
 fn worker_threads(settings: &Settings) -> usize {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::Core;
 use super::counters::Sheet;
 use super::post::Post;
+use super::proxy::ProxyTrouble;
 use super::roster::Roster;
 
 /// What the connections of one worker share.
@@ -17,6 +18,7 @@ pub(super) struct Worker {
     pub(super) sheet: Arc<Sheet>,
     pub(super) roster: Roster,
     pub(super) post: Arc<Post>,
+    pub(super) proxy_trouble: ProxyTrouble,
 }
 
 impl Drop for Worker {
@@ -28,6 +30,12 @@ impl Drop for Worker {
 impl Worker {
     pub(super) fn new(core: Arc<Core>) -> Self {
         let sheet = core.counters.sheet();
-        Self { core, sheet, roster: Roster::default(), post: Arc::default() }
+        Self {
+            core,
+            sheet,
+            roster: Roster::default(),
+            post: Arc::default(),
+            proxy_trouble: ProxyTrouble::default(),
+        }
     }
 }

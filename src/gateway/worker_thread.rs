@@ -1,6 +1,6 @@
-//! A worker's thread: its own runtime, its own listener, its own connections.
+//! A worker's thread: its own runtime, its own listeners, its own connections.
 //!
-//! Tasks: one listener, one per connection, the post, the sweep of the roster. When the gateway is dropped or has
+//! Tasks: one listener for each port, one per connection, the post, the sweep of the roster. When the gateway is dropped or has
 //! drained, the thread ends and its connections with it.
 
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::listener;
+use super::listener::{self, Port};
 use super::roster::SWEEP_INTERVAL;
 use super::worker::Worker;
 
@@ -22,7 +22,7 @@ const TASKS_PER_POLL: u32 = 256;
 pub(super) fn start(
     worker: Arc<Worker>,
     number: usize,
-    listener: std::net::TcpListener,
+    listeners: Vec<(Port, std::net::TcpListener)>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -30,17 +30,25 @@ pub(super) fn start(
         .max_io_events_per_tick(EVENTS_PER_POLL)
         .event_interval(TASKS_PER_POLL)
         .build()?;
-    let listener = {
+    let listeners = {
         let _entered = runtime.enter();
-        tokio::net::TcpListener::from_std(listener)?
+        let on_this_runtime = |(port, listener)| Ok((port, tokio::net::TcpListener::from_std(listener)?));
+        listeners.into_iter().map(on_this_runtime).collect::<io::Result<Vec<_>>>()?
     };
-    let serve = move || runtime.block_on(serve(worker, listener, stop));
+    let serve = move || runtime.block_on(serve(worker, listeners, stop));
     std::thread::Builder::new().name(format!("rushgate-{number}")).spawn(serve).map(drop)
 }
 
-async fn serve(worker: Arc<Worker>, listener: tokio::net::TcpListener, mut stop: watch::Receiver<bool>) {
-    let (accepting, post, sweeping) = (Arc::clone(&worker), Arc::clone(&worker.post), worker);
-    tokio::spawn(async move { listener::run(&accepting, listener).await });
+async fn serve(
+    worker: Arc<Worker>,
+    listeners: Vec<(Port, tokio::net::TcpListener)>,
+    mut stop: watch::Receiver<bool>,
+) {
+    for (port, listener) in listeners {
+        let accepting = Arc::clone(&worker);
+        tokio::spawn(async move { listener::run(&accepting, listener, port).await });
+    }
+    let (post, sweeping) = (Arc::clone(&worker.post), worker);
     tokio::spawn(async move { post.deliver().await });
     tokio::spawn(async move { sweep(&sweeping).await });
     // An error means that the gateway is gone.

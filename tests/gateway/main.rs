@@ -28,6 +28,7 @@ mod house;
 mod limits;
 mod pipelining;
 mod precedence;
+mod proxy;
 mod purchase;
 mod pushes;
 mod service;

@@ -15,6 +15,7 @@ mod error;
 mod feed;
 mod loads;
 mod lock;
+pub mod mysql;
 mod open;
 mod operator;
 mod read;

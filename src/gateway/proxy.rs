@@ -1,0 +1,124 @@
+//! Connections that come through a balancer: each begins with a PROXY protocol header, and the address in it is the
+//! client's wherever an address counts.
+//!
+//! Runs on the connection's own task, on its worker's thread; the listener has looked at nothing but who connects.
+//! The header has to come within the time of the handshake. When it does not, or is none, the connection is closed
+//! and counted; nothing is answered, because whoever is there does not speak our protocol. After the header the
+//! connection is like any other.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{BufMut, BytesMut};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use super::counters::Ending;
+use super::life::{Life, Seat};
+use super::peer::Peer;
+use super::proxy_header::{self, HEADER_BYTES_MAX};
+use super::worker::Worker;
+
+/// Enough for nearly every header and the client's first frame.
+const FIRST_READ_BYTES: usize = 512;
+
+/// Whoever connects wrongly does so for every client.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Says at most every [`WARN_INTERVAL`] what is wrong with those who connect; the counters have the rest.
+#[derive(Debug, Default)]
+pub(super) struct ProxyTrouble {
+    /// Monotonic milliseconds.
+    quiet_until_ms: AtomicU64,
+}
+
+impl ProxyTrouble {
+    pub(super) fn tell(&self, now_ms: u64, from: IpAddr, why: &dyn std::fmt::Display) {
+        if now_ms < self.quiet_until_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        let pause_ms = u64::try_from(WARN_INTERVAL.as_millis()).unwrap_or(u64::MAX);
+        self.quiet_until_ms.store(now_ms.saturating_add(pause_ms), Ordering::Relaxed);
+        tracing::warn!(%from, %why, "closed a connection to gateway.proxy_listen");
+    }
+}
+
+/// Whether headers from there are believed.
+pub(super) fn is_trusted(worker: &Worker, balancer: IpAddr) -> bool {
+    worker.core.settings.proxy_from.iter().any(|block| block.contains(balancer))
+}
+
+/// A proxied connection's task: header, then what every connection does.
+pub(super) async fn serve(seat: Seat, mut stream: TcpStream, balancer: IpAddr) {
+    let worker = seat.worker();
+    let accepted_ms = worker.core.clock.now().mono_ms();
+    match begin(&worker, &mut stream, balancer).await {
+        Ok((client, read)) => {
+            let core = &worker.core;
+            let id = core.next_connection_id();
+            let peer = Peer::new(id, client, core.settings.outbound_bytes_max, Arc::clone(&worker.post));
+            Life::continued(seat, stream, Arc::new(peer), accepted_ms, &read).await;
+        }
+        Err(ending) => worker.sheet.ending(ending),
+    }
+}
+
+/// The client's address, and what it sent after the header.
+async fn begin(
+    worker: &Worker,
+    stream: &mut TcpStream,
+    balancer: IpAddr,
+) -> Result<(IpAddr, BytesMut), Ending> {
+    let core = &worker.core;
+    let mut draining = core.draining.subscribe();
+    tokio::select! {
+        // Nothing was said to this client yet: it finds another gateway.
+        _ = draining.wait_for(|draining| *draining) => Err(Ending::Drained),
+        begun = tokio::time::timeout(core.settings.handshake_timeout, header(worker, stream, balancer)) => {
+            begun.unwrap_or(Err(Ending::HandshakeTimeout))
+        }
+    }
+}
+
+async fn header(
+    worker: &Worker,
+    stream: &mut TcpStream,
+    balancer: IpAddr,
+) -> Result<(IpAddr, BytesMut), Ending> {
+    let mut read = BytesMut::with_capacity(FIRST_READ_BYTES);
+    loop {
+        let room = HEADER_BYTES_MAX.saturating_sub(read.len());
+        match stream.read_buf(&mut (&mut read).limit(room)).await {
+            Ok(0) => return Err(Ending::Client),
+            Ok(_) => {}
+            Err(_) => return Err(Ending::Broken),
+        }
+        match proxy_header::parse(&read) {
+            Ok(Some(header)) => {
+                let rest = read.split_off(header.bytes);
+                return Ok((header.client.unwrap_or(balancer), rest));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                worker.proxy_trouble.tell(worker.core.clock.now().mono_ms(), balancer, &error);
+                return Err(Ending::BadProxyHeader);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_proxied_connection_is_small() {
+        fn bytes<F: Future>(_: fn(Seat, TcpStream, IpAddr) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = bytes(serve);
+        assert!(bytes <= 1024, "the task of one proxied connection takes {bytes} bytes");
+    }
+}

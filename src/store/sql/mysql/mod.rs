@@ -1,0 +1,75 @@
+//! The SQL side of the production form, on MariaDB or MySQL: process numbers and generation, what is on sale, loads,
+//! orders and what is owed to Redis, recovery; and a reservation store of its own for when Redis is gone.
+//!
+//! [`MySqlInstallation`] is cheap to clone and may be used from any task; it holds a pool and no other state but
+//! settings that never change. Each method is one transaction (or one statement) and is run again when a deadlock
+//! ended it. On a lost connection the outcome is unknown and the error is [`StoreError::Unavailable`]: every method
+//! may be repeated, and the unique keys of the schema see to it that nothing happens twice.
+//!
+//! It never talks to Redis. What Redis has to learn of a change is a row (ledger, outbox, load) written in the
+//! transaction that changed it, and stays due until somebody says that it is done.
+
+/// Unix milliseconds by the database's clock, as SQL. Sessions are in UTC, so no hour comes twice.
+macro_rules! now_ms {
+    () => {
+        "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
+    };
+}
+
+mod catalog;
+mod dead_letters;
+mod failure;
+mod loads;
+mod open;
+mod operator;
+mod orders;
+mod preheat;
+mod processes;
+mod releases;
+mod reservations;
+mod settle;
+mod settle_carefully;
+mod shares;
+mod statements;
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use sqlx::MySqlPool;
+
+pub use catalog::ActivityState;
+pub use dead_letters::DeadLetter;
+pub use loads::{LoadRecord, ShardLoad};
+pub use open::{MySqlOpenError, MySqlOptions};
+pub use operator::MySqlRefused;
+pub use preheat::Preheat;
+pub use processes::{ProcessKind, RecoveryNotice, Renewal};
+pub use releases::{CloseOutcome, FailOutcome, MarkUpdate, Release};
+pub use reservations::{Reservation, SettleOutcome, Settlement};
+
+use crate::protocol::ActivityId;
+
+/// One installation's database.
+#[derive(Clone, Debug)]
+pub struct MySqlInstallation {
+    options: Arc<MySqlOptions>,
+    pool: MySqlPool,
+    /// How long orders of an activity may be paid, which never changes once the activity is there.
+    pay_within_ms: Arc<RwLock<HashMap<ActivityId, u64>>>,
+}
+
+impl MySqlInstallation {
+    /// Connects, checks the server, and brings the schema up to date.
+    pub async fn open(options: MySqlOptions) -> Result<Self, MySqlOpenError> {
+        open::open(options).await
+    }
+
+    fn new(options: MySqlOptions, pool: MySqlPool) -> Self {
+        Self { options: Arc::new(options), pool, pay_within_ms: Arc::default() }
+    }
+
+    /// Closes the connections; what is under way ends first.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}

@@ -1,0 +1,320 @@
+//! Opening an installation: the connections, the server's version, the schema.
+//!
+//! Run once at the start of a process or of an operator's command. Several may start at once: the schema is brought
+//! up to date under a lock of the server. Changes nothing else.
+
+use std::fmt;
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlSslMode};
+use sqlx::{ConnectOptions, Connection, Executor, MySqlConnection, MySqlPool};
+
+use super::MySqlInstallation;
+use super::failure;
+
+/// The schema; a change of it is a new file, never an edit.
+static MIGRATOR: Migrator = sqlx::migrate!("./migrations/mysql");
+
+/// How long a starting process waits for another one that changes the schema.
+const SCHEMA_PATIENCE_SECONDS: u32 = 60;
+/// How long a statement waits for another transaction's lock before its own is run again.
+const LOCK_WAIT_SECONDS: u32 = 5;
+
+/// Where the database is and how it is used.
+#[derive(Clone)]
+pub struct MySqlOptions {
+    /// Name or address of the server.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Who logs in.
+    pub user: String,
+    /// With which password, if any.
+    pub password: Option<String>,
+    /// The installation's database; it has to be there.
+    pub database: String,
+    /// Connections in the pool at most.
+    pub connections_max: u32,
+    /// How long a new connection, or one from the pool, may take.
+    pub connect_timeout: Duration,
+    /// Events per shard that the SQL reservation store keeps for readers that lag.
+    pub feed_events_max: u32,
+}
+
+/// Without the password.
+impl fmt::Debug for MySqlOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.address();
+        f.debug_struct("MySqlOptions")
+            .field("address", &address)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MySqlOptions {
+    /// The defaults, for one database.
+    pub fn new(
+        host: impl Into<String>,
+        port: u16,
+        user: impl Into<String>,
+        database: impl Into<String>,
+    ) -> Self {
+        Self {
+            host: host.into(),
+            port,
+            user: user.into(),
+            password: None,
+            database: database.into(),
+            connections_max: 8,
+            connect_timeout: Duration::from_secs(5),
+            feed_events_max: 4096,
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("{}:{}/{}", self.host, self.port, self.database)
+    }
+
+    fn connecting(&self) -> MySqlConnectOptions {
+        let options = MySqlConnectOptions::new()
+            .host(&self.host)
+            .port(self.port)
+            .username(&self.user)
+            .database(&self.database)
+            // This build carries no TLS; a connection that asks for it in vain costs a round trip.
+            .ssl_mode(MySqlSslMode::Disabled)
+            .statement_cache_capacity(256)
+            .disable_statement_logging();
+        match &self.password {
+            Some(password) => options.password(password),
+            None => options,
+        }
+    }
+}
+
+/// Why a database could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum MySqlOpenError {
+    /// Nobody answers there, or not in time.
+    #[error("the database {address} does not answer: {reason}; it is tried again")]
+    Unreachable {
+        /// Host, port and database.
+        address: String,
+        /// What was met.
+        reason: String,
+    },
+    /// The server refuses the user.
+    #[error("the database {address} refuses the user {user}: {reason}; check user, password and grants")]
+    AccessDenied {
+        /// Host, port and database.
+        address: String,
+        /// Who logged in.
+        user: String,
+        /// What the server said.
+        reason: String,
+    },
+    /// The server has no such database.
+    #[error("there is no database {address}: {reason}; create it first (CREATE DATABASE)")]
+    NoDatabase {
+        /// Host, port and database.
+        address: String,
+        /// What the server said.
+        reason: String,
+    },
+    /// The server is read-only and its schema is not up to date.
+    #[error("the database {address} is read-only: {reason}; it is tried again")]
+    ReadOnly {
+        /// Host, port and database.
+        address: String,
+        /// What the server said.
+        reason: String,
+    },
+    /// The server is too old.
+    #[error("the database {address} is {version}; MariaDB 10.6 or MySQL 8.0 is the oldest that serves")]
+    TooOld {
+        /// Host, port and database.
+        address: String,
+        /// What the server says it is.
+        version: String,
+    },
+    /// The schema was written by a newer version.
+    #[error("the schema of {address} is from a newer rushgate ({reason}); run that version or a newer one")]
+    Newer {
+        /// Host, port and database.
+        address: String,
+        /// Which change this version does not know.
+        reason: String,
+    },
+    /// The schema could not be brought up to date.
+    #[error(
+        "the schema of {address} cannot be brought up to date: {reason}; mend the cause, or restore a backup"
+    )]
+    Schema {
+        /// Host, port and database.
+        address: String,
+        /// What the server said.
+        reason: String,
+    },
+}
+
+impl MySqlOpenError {
+    /// Whether it may go well later without anybody's doing: try again after a pause.
+    pub const fn is_temporary(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::ReadOnly { .. })
+    }
+
+    fn of(options: &MySqlOptions, error: &sqlx::Error) -> Self {
+        let (address, reason) = (options.address(), error.to_string());
+        match failure::number(error) {
+            Some(1044 | 1045 | 1142 | 1227 | 1698) => {
+                Self::AccessDenied { address, user: options.user.clone(), reason }
+            }
+            Some(1049) => Self::NoDatabase { address, reason },
+            // Too many connections, shutting down, aborting.
+            Some(1040 | 1053 | 1203) | None => Self::Unreachable { address, reason },
+            Some(_) if failure::is_read_only(error) => Self::ReadOnly { address, reason },
+            Some(_) => Self::Schema { address, reason },
+        }
+    }
+
+    fn of_schema(options: &MySqlOptions, error: &MigrateError) -> Self {
+        let address = options.address();
+        match error {
+            MigrateError::VersionMissing(version) => {
+                Self::Newer { address, reason: format!("schema change {version} is unknown here") }
+            }
+            MigrateError::VersionMismatch(version) => Self::Newer {
+                address,
+                reason: format!("its schema change {version} is not the one this version knows"),
+            },
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+                Self::of(options, error)
+            }
+            other => Self::Schema { address, reason: other.to_string() },
+        }
+    }
+}
+
+/// What every connection is told before it is used.
+async fn prepare(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+    // Strict: a value that does not fit is an error, never another value. Read committed: a unique key's refusal
+    // is followed by a look at the row that is in the way, which a snapshot would hide.
+    connection
+        .execute(
+            "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
+        )
+        .await?;
+    connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+    let waiting = format!("SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}");
+    connection.execute(sqlx::AssertSqlSafe(waiting)).await?;
+    Ok(())
+}
+
+/// A connection beside the pool, for what ends with it.
+pub(super) async fn connect(options: &MySqlOptions) -> Result<MySqlConnection, sqlx::Error> {
+    let connecting = async {
+        let mut connection = options.connecting().connect().await?;
+        prepare(&mut connection).await?;
+        Ok(connection)
+    };
+    tokio::time::timeout(options.connect_timeout, connecting)
+        .await
+        .unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut))
+}
+
+pub(super) async fn open(options: MySqlOptions) -> Result<MySqlInstallation, MySqlOpenError> {
+    let failed = |error: sqlx::Error| MySqlOpenError::of(&options, &error);
+    let mut first = connect(&options).await.map_err(failed)?;
+    check_server(&options, &mut first).await?;
+    let pool = pool(&options, options.connections_max);
+    let migrated = migrate(&options, &mut first, &pool).await;
+    let _ = first.close().await;
+    migrated?;
+    Ok(MySqlInstallation::new(options, pool))
+}
+
+fn pool(options: &MySqlOptions, connections_max: u32) -> MySqlPool {
+    MySqlPoolOptions::new()
+        .max_connections(connections_max.max(2))
+        .acquire_timeout(options.connect_timeout)
+        .after_connect(|connection, _| Box::pin(prepare(connection)))
+        .connect_lazy_with(options.connecting())
+}
+
+async fn check_server(
+    options: &MySqlOptions,
+    connection: &mut MySqlConnection,
+) -> Result<(), MySqlOpenError> {
+    let (version, durable): (String, bool) =
+        sqlx::query_as("SELECT VERSION(), @@innodb_flush_log_at_trx_commit = 1")
+            .fetch_one(connection)
+            .await
+            .map_err(|error| MySqlOpenError::of(options, &error))?;
+    if !is_new_enough(&version) {
+        return Err(MySqlOpenError::TooOld { address: options.address(), version });
+    }
+    if !durable {
+        tracing::warn!(
+            database = options.address(),
+            "innodb_flush_log_at_trx_commit is not 1: a power cut may lose settled orders"
+        );
+    }
+    Ok(())
+}
+
+/// `10.11.6-MariaDB-…`, behind some proxies `5.5.5-10.11.6-MariaDB`, or `8.0.36`.
+fn is_new_enough(version: &str) -> bool {
+    let is_mariadb = version.contains("MariaDB");
+    let version = version.strip_prefix("5.5.5-").unwrap_or(version);
+    let mut parts = version.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    found >= if is_mariadb { (10, 6) } else { (8, 0) }
+}
+
+/// Brings the schema up to date, one process at a time. The migrator's own lock asks for an endless wait, which
+/// MariaDB refuses with a warning and without a lock.
+async fn migrate(
+    options: &MySqlOptions,
+    first: &mut MySqlConnection,
+    pool: &MySqlPool,
+) -> Result<(), MySqlOpenError> {
+    let failed = |error: sqlx::Error| MySqlOpenError::of(options, &error);
+    let locked: Option<i32> =
+        sqlx::query_scalar("SELECT CAST(GET_LOCK(CONCAT('rg.schema.', SHA1(DATABASE())), ?) AS INT)")
+            .bind(SCHEMA_PATIENCE_SECONDS)
+            .fetch_one(&mut *first)
+            .await
+            .map_err(failed)?;
+    if locked != Some(1) {
+        return Err(MySqlOpenError::Unreachable {
+            address: options.address(),
+            reason: "another process has been changing the schema for a minute".to_owned(),
+        });
+    }
+    // The lock ends with its connection, which the caller closes.
+    MIGRATOR.run(pool).await.map_err(|error| MySqlOpenError::of_schema(options, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_new_enough;
+
+    #[test]
+    fn servers_that_are_too_old_are_known() {
+        for good in [
+            "10.6.0-MariaDB",
+            "10.11.19-MariaDB-0+deb12u1",
+            "5.5.5-11.4.2-MariaDB",
+            "8.0.36",
+            "8.4.0",
+            "9.1.0",
+        ] {
+            assert!(is_new_enough(good), "{good}");
+        }
+        for old in ["10.5.25-MariaDB", "5.5.5-10.3.2-MariaDB", "5.7.44-log", "", "nonsense"] {
+            assert!(!is_new_enough(old), "{old}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! What an operator's command writes: activities, their entry, additions and removals of stock; and what it reads.
+//!
+//! Every write is one transaction that raises the catalogue's version, which gateways poll. Stock in Redis never
+//! changes here: a load is written, and writers drive it until every shard has it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sqlx::{MySql, MySqlConnection, QueryBuilder};
+use tokio::time::Instant;
+
+use super::catalog::{self, ActivityState};
+use super::failure::{Failure, retried};
+use super::{MySqlInstallation, shares};
+use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey};
+use crate::store::StoreError;
+use crate::store::catalog::{Activity, STOCK_MAX};
+use crate::store::sql::{NewLoad, PendingLoad, SkuFigures};
+
+const POLL: Duration = Duration::from_millis(20);
+/// Rows in one statement of an operator's command.
+const ROWS_PER_STATEMENT: usize = 500;
+
+/// Why a write was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum MySqlRefused {
+    /// The id is taken.
+    #[error("activity {0} exists already; choose another id")]
+    ActivityExists(ActivityId),
+    /// No such activity.
+    #[error("there is no activity {0}")]
+    NoActivity(ActivityId),
+    /// The activity has no such SKU.
+    #[error("activity {} has no SKU {}", .0.activity, .0.sku)]
+    NoSku(SkuKey),
+    /// The activity is ending or archived.
+    #[error("activity {0} has ended; its stock does not change any more")]
+    Ended(ActivityId),
+    /// More stock than an SKU may have.
+    #[error("SKU {sku} would have {total} units; the greatest stock is {STOCK_MAX}")]
+    TooMuchStock {
+        /// The article.
+        sku: SkuKey,
+        /// Loaded, planned and asked for.
+        total: u64,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+type Written<T> = Result<Result<T, MySqlRefused>, Failure>;
+
+impl MySqlInstallation {
+    /// Writes an activity with what its preheat will load (`stock_total` of its SKUs).
+    pub async fn create(&self, activity: &Activity, pay_within_ms: u64) -> Result<(), MySqlRefused> {
+        retried!(self.try_create(activity, pay_within_ms))?
+    }
+
+    /// Opens or closes an activity's entry.
+    pub async fn set_entry(&self, id: ActivityId, open: bool) -> Result<(), MySqlRefused> {
+        retried!(self.try_set_entry(id, open))?
+    }
+
+    /// Writes a load; its id.
+    pub async fn write_load(&self, sku: SkuKey, load: NewLoad) -> Result<String, MySqlRefused> {
+        retried!(self.try_write_load(sku, load))?
+    }
+
+    /// Waits until a load is done, for `patience` at most (`None`: does not give up); units really added or taken.
+    pub async fn settled_load(
+        &self,
+        load: &str,
+        patience: Option<Duration>,
+    ) -> Result<Option<u32>, StoreError> {
+        let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
+        loop {
+            let (state, applied): (u8, u32) = sqlx::query_as("SELECT state, applied FROM loads WHERE id = ?")
+                .bind(load)
+                .fetch_one(&self.pool)
+                .await
+                .map_err(Failure::from)?;
+            if state == 2 {
+                return Ok(Some(applied));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(None);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// What each SKU of an activity adds up to in SQL, all at one instant: `free` is what is not settled yet, whether
+    /// free in a shard or reserved there.
+    pub async fn figures(
+        &self,
+        id: ActivityId,
+    ) -> Result<(Activity, BTreeMap<SkuId, SkuFigures>), MySqlRefused> {
+        retried!(self.try_figures(id))?
+    }
+
+    async fn try_create(&self, activity: &Activity, pay_within_ms: u64) -> Written<()> {
+        let mut transaction = self.pool.begin().await?;
+        let inserted = sqlx::query(concat!(
+            "INSERT INTO activities (id, name, state, entry_open, opens_at_ms, closes_at_ms, per_user_limit, \
+             pay_within_ms, created_at_ms) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ",
+            now_ms!(),
+            ")"
+        ))
+        .bind(activity.id.0)
+        .bind(activity.name.as_str())
+        .bind(activity.entry_open)
+        .bind(activity.opens_at_ms)
+        .bind(activity.closes_at_ms)
+        .bind(activity.per_user_limit)
+        .bind(pay_within_ms)
+        .execute(&mut *transaction)
+        .await
+        .map_err(Failure::from);
+        match inserted {
+            Err(failure) if failure.is_duplicate() => {
+                return Ok(Err(MySqlRefused::ActivityExists(activity.id)));
+            }
+            other => other?,
+        };
+        for skus in activity.skus.chunks(ROWS_PER_STATEMENT) {
+            let mut insert =
+                QueryBuilder::new("INSERT INTO skus (activity, sku, name, price_minor, planned_stock) ");
+            insert.push_values(skus, |mut row, sku| {
+                row.push_bind(activity.id.0).push_bind(sku.id.0).push_bind(sku.name.as_str());
+                row.push_bind(sku.price_minor).push_bind(sku.stock_total);
+            });
+            insert.build().persistent(false).execute(&mut *transaction).await?;
+        }
+        sqlx::query(
+            "INSERT INTO sku_stock (activity, sku, available, sold, version) \
+             SELECT activity, sku, 0, 0, 0 FROM skus WHERE activity = ?",
+        )
+        .bind(activity.id.0)
+        .execute(&mut *transaction)
+        .await?;
+        commit(transaction).await?;
+        Ok(Ok(()))
+    }
+
+    async fn try_set_entry(&self, id: ActivityId, open: bool) -> Written<()> {
+        let mut transaction = self.pool.begin().await?;
+        let changed = sqlx::query("UPDATE activities SET entry_open = ? WHERE id = ?")
+            .bind(open)
+            .bind(id.0)
+            .execute(&mut *transaction)
+            .await?;
+        if changed.rows_affected() == 0 {
+            return Ok(Err(MySqlRefused::NoActivity(id)));
+        }
+        commit(transaction).await?;
+        Ok(Ok(()))
+    }
+
+    async fn try_write_load(&self, sku: SkuKey, load: NewLoad) -> Written<String> {
+        let mut transaction = self.pool.begin().await?;
+        let Some((state, _)) = lock_activity(&mut transaction, sku.activity).await? else {
+            return Ok(Err(MySqlRefused::NoActivity(sku.activity)));
+        };
+        if state >= ActivityState::Ending {
+            return Ok(Err(MySqlRefused::Ended(sku.activity)));
+        }
+        // Locked, so that two additions together do not exceed the greatest stock.
+        let planned: Option<u32> = sqlx::query_scalar(
+            "SELECT k.planned_stock FROM skus k JOIN sku_stock s ON s.activity = k.activity AND s.sku = k.sku \
+             WHERE k.activity = ? AND k.sku = ? FOR UPDATE",
+        )
+        .bind(sku.activity.0)
+        .bind(sku.sku.0)
+        .fetch_optional(&mut *transaction)
+        .await?;
+        let Some(planned) = planned else {
+            return Ok(Err(MySqlRefused::NoSku(sku)));
+        };
+        let (kind, verb, amount) = match load {
+            NewLoad::Add(amount) => (1, "add", amount),
+            NewLoad::Remove(amount) => (2, "take", amount),
+        };
+        if kind == 1 {
+            let planned = if state == ActivityState::Created { u64::from(planned) } else { 0 };
+            let total =
+                loaded(&mut transaction, sku).await?.saturating_add(planned).saturating_add(amount.into());
+            if total > u64::from(STOCK_MAX) {
+                return Ok(Err(MySqlRefused::TooMuchStock { sku, total }));
+            }
+            add_available(&mut transaction, sku, amount).await?;
+        }
+        let (ordinal, id) = insert_load(&mut transaction, sku, kind, verb, amount).await?;
+        let shares = shares::split(amount, sku).into_iter().zip(0_u8..);
+        // An addition is for all 16 shards; of a take, shards with nothing to give need not be asked.
+        let shares: Vec<_> = shares
+            .filter(|(units, _)| *units > 0 || kind == 1)
+            .map(|(units, shard)| (shard, units))
+            .collect();
+        insert_shares(&mut transaction, ordinal, 1, &shares).await?;
+        commit(transaction).await?;
+        Ok(Ok(id))
+    }
+
+    async fn try_figures(&self, id: ActivityId) -> Written<(Activity, BTreeMap<SkuId, SkuFigures>)> {
+        let mut transaction = self.repeatable_read().await?;
+        let activities = catalog::read_activities(&mut transaction).await?;
+        let Some(activity) = activities.into_iter().find(|one| one.id == id) else {
+            return Ok(Err(MySqlRefused::NoActivity(id)));
+        };
+        let mut figures: BTreeMap<SkuId, SkuFigures> = BTreeMap::new();
+        for sku in &activity.skus {
+            figures.entry(sku.id).or_default().total = u64::from(sku.stock_total);
+        }
+        read_figures(&mut transaction, id, &mut figures).await?;
+        transaction.rollback().await?;
+        Ok(Ok((activity, figures)))
+    }
+}
+
+pub(super) async fn commit(mut transaction: sqlx::Transaction<'_, MySql>) -> Result<(), sqlx::Error> {
+    sqlx::query("UPDATE catalog SET version = version + 1").execute(&mut *transaction).await?;
+    transaction.commit().await
+}
+
+/// Locks an activity's row; its state, and whether it has opened by the database's clock.
+pub(super) async fn lock_activity(
+    connection: &mut MySqlConnection,
+    id: ActivityId,
+) -> Result<Option<(ActivityState, bool)>, Failure> {
+    let found: Option<(u8, bool)> = sqlx::query_as(concat!(
+        "SELECT state, opens_at_ms <= ",
+        now_ms!(),
+        " FROM activities WHERE id = ? FOR UPDATE"
+    ))
+    .bind(id.0)
+    .fetch_optional(connection)
+    .await?;
+    found.map(|(state, has_opened)| Ok((ActivityState::of(state)?, has_opened))).transpose()
+}
+
+pub(super) async fn add_available(
+    connection: &mut MySqlConnection,
+    sku: SkuKey,
+    units: u32,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "UPDATE sku_stock SET available = available + ?, version = version + 1 WHERE activity = ? AND sku = ?",
+    )
+    .bind(units)
+    .bind(sku.activity.0)
+    .bind(sku.sku.0)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Units loaded, or written to be; takes that may yet take nothing do not count.
+async fn loaded(connection: &mut MySqlConnection, sku: SkuKey) -> Result<u64, Failure> {
+    let total: u64 = sqlx::query_scalar(
+        "SELECT CAST(COALESCE(SUM(CASE kind WHEN 1 THEN CAST(applied AS SIGNED) ELSE -CAST(applied AS SIGNED) END), 0) \
+           AS UNSIGNED) FROM loads WHERE activity = ? AND sku = ?",
+    )
+    .bind(sku.activity.0)
+    .bind(sku.sku.0)
+    .fetch_one(connection)
+    .await?;
+    Ok(total)
+}
+
+async fn insert_load(
+    connection: &mut MySqlConnection,
+    sku: SkuKey,
+    kind: u8,
+    verb: &str,
+    amount: u32,
+) -> Result<(u64, String), Failure> {
+    let inserted = sqlx::query(concat!(
+        "INSERT INTO loads (id, call_id, activity, sku, kind, amount, state, applied, created_at_ms) \
+         VALUES (UUID(), '', ?, ?, ?, ?, 1, ?, ",
+        now_ms!(),
+        ")"
+    ))
+    .bind(sku.activity.0)
+    .bind(sku.sku.0)
+    .bind(kind)
+    .bind(amount)
+    .bind(if kind == 1 { amount } else { 0 })
+    .execute(&mut *connection)
+    .await?;
+    let ordinal = inserted.last_insert_id();
+    // Readable, and unique by the ordinal.
+    let id = format!("{sku}/{verb}/{ordinal}");
+    sqlx::query("UPDATE loads SET id = ?, call_id = ? WHERE ordinal = ?")
+        .bind(id.as_str())
+        .bind(id.as_str())
+        .bind(ordinal)
+        .execute(connection)
+        .await?;
+    Ok((ordinal, id))
+}
+
+pub(super) async fn insert_shares(
+    connection: &mut MySqlConnection,
+    ordinal: u64,
+    round: u16,
+    shares: &[(u8, u32)],
+) -> Result<(), sqlx::Error> {
+    let mut insert = QueryBuilder::new("INSERT INTO load_shards (ordinal, round, shard, wanted) ");
+    insert.push_values(shares, |mut row, (shard, units)| {
+        row.push_bind(ordinal).push_bind(round).push_bind(*shard).push_bind(*units);
+    });
+    insert.build().persistent(false).execute(connection).await?;
+    Ok(())
+}
+
+async fn read_figures(
+    connection: &mut MySqlConnection,
+    id: ActivityId,
+    figures: &mut BTreeMap<SkuId, SkuFigures>,
+) -> Result<(), Failure> {
+    let stock: Vec<(u16, u32, u32)> =
+        sqlx::query_as("SELECT sku, available, sold FROM sku_stock WHERE activity = ?")
+            .bind(id.0)
+            .fetch_all(&mut *connection)
+            .await?;
+    for (sku, available, sold) in stock {
+        let figures = figures.entry(SkuId(sku)).or_default();
+        figures.free = u64::from(available);
+        figures.sold = u64::from(sold);
+    }
+    let orders: Vec<(u16, u8, i64)> = sqlx::query_as(
+        "SELECT sku, state, COUNT(*) FROM orders WHERE activity = ? AND source = 1 GROUP BY sku, state",
+    )
+    .bind(id.0)
+    .fetch_all(&mut *connection)
+    .await?;
+    for (sku, state, count) in orders {
+        if OrderState::from_wire(state).is_some() {
+            let count = u64::try_from(count).unwrap_or_default();
+            figures.entry(SkuId(sku)).or_default().orders.insert(state, count);
+        }
+    }
+    let planned: Vec<(u16, u32)> = sqlx::query_as(
+        "SELECT k.sku, k.planned_stock FROM skus k JOIN activities a ON a.id = k.activity AND a.state = 1 \
+         WHERE k.activity = ? AND k.planned_stock > 0",
+    )
+    .bind(id.0)
+    .fetch_all(&mut *connection)
+    .await?;
+    for (sku, units) in planned {
+        let sku = SkuKey { activity: id, sku: SkuId(sku) };
+        let load = PendingLoad { id: format!("{sku}/preheat"), asked: NewLoad::Add(units) };
+        figures.entry(sku.sku).or_default().pending_loads.push(load);
+    }
+    let pending: Vec<(u16, String, u8, u32)> = sqlx::query_as(
+        "SELECT sku, id, kind, amount FROM loads WHERE activity = ? AND state = 1 ORDER BY ordinal",
+    )
+    .bind(id.0)
+    .fetch_all(connection)
+    .await?;
+    for (sku, id, kind, amount) in pending {
+        let asked = if kind == 1 { NewLoad::Add(amount) } else { NewLoad::Remove(amount) };
+        figures.entry(SkuId(sku)).or_default().pending_loads.push(PendingLoad { id, asked });
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! What is owed to Redis (rule 14 of the stock protocol): units to give back (the ledger), states to learn (the outbox).
+//!
+//! A row is written in the transaction that changed the order, and stays due until a writer says that Redis has it.
+//! Any writer may drive any row, several at once: both calls to Redis are idempotent.
+
+use sqlx::{MySqlConnection, QueryBuilder};
+
+use super::MySqlInstallation;
+use super::failure::{self, Failure, retried};
+use super::settle::lock_generation;
+use crate::protocol::{OrderNumber, OrderState, UserId};
+use crate::stock::calls::{Mark, ShardId};
+use crate::store::StoreError;
+
+/// Units that go back to a shard: release the order's mark there, by compare-and-set on its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Its place in the ledger.
+    pub id: u64,
+    /// Where the mark is.
+    pub shard: ShardId,
+    /// Whose it is.
+    pub user: UserId,
+    /// The order, in its final state (CLOSED or FAILED).
+    pub mark: Mark,
+}
+
+/// A state that a shard has to learn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkUpdate {
+    /// Its place in the outbox.
+    pub id: u64,
+    /// Where the mark is.
+    pub shard: ShardId,
+    /// Whose it is.
+    pub user: UserId,
+    /// The order as SQL has it now.
+    pub mark: Mark,
+}
+
+/// What came of failing a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailOutcome {
+    /// Its FAILED row is written; a unit that it may still hold goes back by the ledger.
+    Failed,
+    /// It has failed before.
+    WasFailed,
+    /// It was settled: the order as SQL has it. Nothing changed.
+    Stands(Mark),
+}
+
+/// What came of closing an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseOutcome {
+    /// Closed; its units are for sale in SQL and go back to Redis by the ledger.
+    Closed,
+    /// It does not wait for its payment: the order as SQL has it. Nothing changed.
+    Stands(Mark),
+    /// There is no such order of Redis's shards.
+    NoOrder,
+}
+
+impl MySqlInstallation {
+    /// Releases that are due, by ascending id, from after one (0: from the first).
+    pub async fn due_releases(&self, after: u64, limit: u32) -> Result<Vec<Release>, StoreError> {
+        Ok(self.read_releases(after, limit).await?)
+    }
+
+    /// Redis has executed these releases, or knows no such mark any more.
+    pub async fn releases_done(&self, ids: &[u64]) -> Result<(), StoreError> {
+        retried!(self.mark_done("ledger", ids))
+    }
+
+    /// States that Redis has to learn, by ascending id, from after one (0: from the first).
+    pub async fn due_marks(&self, after: u64, limit: u32) -> Result<Vec<MarkUpdate>, StoreError> {
+        Ok(self.read_marks(after, limit).await?)
+    }
+
+    /// Redis knows these states.
+    pub async fn marks_told(&self, ids: &[u64]) -> Result<(), StoreError> {
+        retried!(self.mark_done("outbox", ids))
+    }
+
+    /// Ends a promise that could not be put back with an explicit FAILED row. Idempotent; never over an order that
+    /// was settled.
+    pub async fn fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, StoreError> {
+        retried!(self.try_fail(user, mark, reason))
+    }
+
+    /// Closes an order that waits for its payment: one transaction for its state, its units and its ledger row.
+    pub async fn close_order(&self, order: OrderNumber, reason: &str) -> Result<CloseOutcome, StoreError> {
+        retried!(self.try_close(order, reason))
+    }
+
+    async fn read_releases(&self, after: u64, limit: u32) -> Result<Vec<Release>, Failure> {
+        type Row = (u64, u8, u64, u64, u32, u16, u16, u8, u8);
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT id, shard, user, number, activity, sku, quantity, attempt, state FROM ledger \
+             WHERE done = 0 AND id > ? ORDER BY id LIMIT ?",
+        )
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await?;
+        let release = |(id, shard, user, number, activity, sku, quantity, attempt, state): Row| {
+            Ok(Release {
+                id,
+                shard: failure::shard_id(shard)?,
+                user: UserId(user),
+                mark: Mark {
+                    order: OrderNumber(number),
+                    sku: failure::sku_key(activity, sku),
+                    quantity,
+                    attempt,
+                    state: failure::order_state(number, state)?,
+                    pay_by_ms: 0,
+                },
+            })
+        };
+        rows.into_iter().map(release).collect()
+    }
+
+    async fn read_marks(&self, after: u64, limit: u32) -> Result<Vec<MarkUpdate>, Failure> {
+        type Row = (u64, u8, u64, u64, u32, u16, u16, u8, u8, u64);
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT x.id, o.shard, o.user, o.number, o.activity, o.sku, o.quantity, o.attempt, o.state, o.pay_by_ms \
+             FROM outbox x JOIN orders o ON o.number = x.number \
+             WHERE x.done = 0 AND x.id > ? ORDER BY x.id LIMIT ?",
+        )
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await?;
+        let update = |(id, shard, user, number, activity, sku, quantity, attempt, state, pay_by_ms): Row| {
+            Ok(MarkUpdate {
+                id,
+                shard: failure::shard_id(shard)?,
+                user: UserId(user),
+                mark: Mark {
+                    order: OrderNumber(number),
+                    sku: failure::sku_key(activity, sku),
+                    quantity,
+                    attempt,
+                    state: failure::order_state(number, state)?,
+                    pay_by_ms,
+                },
+            })
+        };
+        rows.into_iter().map(update).collect()
+    }
+
+    async fn mark_done(&self, table: &'static str, ids: &[u64]) -> Result<(), Failure> {
+        for ids in ids.chunks(1024) {
+            let mut update = QueryBuilder::new(format!("UPDATE {table}"));
+            update.push(concat!(" SET done = 1, done_at_ms = ", now_ms!(), " WHERE done = 0 AND id IN ("));
+            let mut list = update.separated(",");
+            for id in ids {
+                list.push_bind(*id);
+            }
+            update.push(")");
+            update.build().persistent(false).execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+
+    async fn try_fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, Failure> {
+        let mut transaction = self.pool.begin().await?;
+        let (_, now_ms) = lock_generation(&mut transaction).await?;
+        let failed = Mark { state: OrderState::Failed, pay_by_ms: 0, ..*mark };
+        let release = Release { id: 0, shard: ShardId::of(user), user, mark: failed };
+        let found =
+            match insert_failed_order(&mut transaction, &release, reason, now_ms).await {
+                Ok(()) => None,
+                Err(failure) if failure.is_duplicate() => {
+                    let found = super::orders::by_number(&mut transaction, mark.order).await?;
+                    Some(found.ok_or_else(|| {
+                        Failure::Corrupt(format!("order {} is there and is not", mark.order))
+                    })?)
+                }
+                Err(failure) => return Err(failure),
+            };
+        match found {
+            Some((owner, found)) if owner == user && found.state != OrderState::Failed => {
+                return Ok(FailOutcome::Stands(found));
+            }
+            Some((owner, _)) if owner == user => return Ok(FailOutcome::WasFailed),
+            // Another user's number: the ledger row alone says that this one failed.
+            Some(_) | None => {}
+        }
+        insert_ledger(&mut transaction, &release, now_ms).await?;
+        transaction.commit().await?;
+        Ok(FailOutcome::Failed)
+    }
+
+    async fn try_close(&self, order: OrderNumber, reason: &str) -> Result<CloseOutcome, Failure> {
+        let mut transaction = self.pool.begin().await?;
+        let (_, now_ms) = lock_generation(&mut transaction).await?;
+        let closed = sqlx::query("UPDATE orders SET state = 4 WHERE number = ? AND state = 2 AND source = 1")
+            .bind(order.0)
+            .execute(&mut *transaction)
+            .await?;
+        let found = super::orders::by_number(&mut transaction, order).await?;
+        let Some((user, mark)) = found else {
+            return Ok(CloseOutcome::NoOrder);
+        };
+        if closed.rows_affected() == 0 {
+            return Ok(CloseOutcome::Stands(mark));
+        }
+        sqlx::query(
+            "UPDATE sku_stock SET available = available + ?, sold = sold - ?, version = version + 1 \
+             WHERE activity = ? AND sku = ?",
+        )
+        .bind(mark.quantity)
+        .bind(mark.quantity)
+        .bind(mark.sku.activity.0)
+        .bind(mark.sku.sku.0)
+        .execute(&mut *transaction)
+        .await?;
+        let release = Release { id: 0, shard: ShardId::of(user), user, mark };
+        insert_ledger(&mut transaction, &release, now_ms).await?;
+        insert_history(&mut transaction, &mark, reason, now_ms).await?;
+        transaction.commit().await?;
+        Ok(CloseOutcome::Closed)
+    }
+}
+
+/// An order that failed before it was settled, with the reason in its history. An order that the database refuses in
+/// any state has no row: its ledger row and its dead letter stand for it.
+pub(super) async fn insert_failed_order(
+    connection: &mut MySqlConnection,
+    release: &Release,
+    reason: &str,
+    now_ms: u64,
+) -> Result<(), Failure> {
+    let order = (release.shard, release.user, release.mark);
+    match super::settle::insert_orders(connection, &[order], now_ms).await.map_err(Failure::from) {
+        Err(failure) if failure.is_bad_row() => return Ok(()),
+        other => other?,
+    }
+    insert_history(connection, &release.mark, reason, now_ms).await
+}
+
+async fn insert_history(
+    connection: &mut MySqlConnection,
+    mark: &Mark,
+    reason: &str,
+    now_ms: u64,
+) -> Result<(), Failure> {
+    sqlx::query("INSERT INTO order_history (number, state, reason, at_ms) VALUES (?, ?, ?, ?)")
+        .bind(mark.order.0)
+        .bind(mark.state as u8)
+        .bind(reason.chars().take(255).collect::<String>())
+        .bind(now_ms)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Once per order and user; a second time changes nothing.
+pub(super) async fn insert_ledger(
+    connection: &mut MySqlConnection,
+    release: &Release,
+    now_ms: u64,
+) -> Result<(), Failure> {
+    let mark = &release.mark;
+    sqlx::query(
+        "INSERT INTO ledger (number, user, activity, sku, quantity, attempt, state, shard, done, created_at_ms) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?) ON DUPLICATE KEY UPDATE number = number",
+    )
+    .bind(mark.order.0)
+    .bind(release.user.0)
+    .bind(mark.sku.activity.0)
+    .bind(mark.sku.sku.0)
+    .bind(mark.quantity)
+    .bind(mark.attempt)
+    .bind(mark.state as u8)
+    .bind(release.shard.number())
+    .bind(now_ms)
+    .execute(connection)
+    .await?;
+    Ok(())
+}

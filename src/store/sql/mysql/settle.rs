@@ -1,0 +1,204 @@
+//! Settlement (rule 13 of the stock protocol): reservations become orders, stock is deducted for rows really inserted.
+//!
+//! One transaction per batch, run by any number of writers at once. Fast: lock the generation for sharing, insert all
+//! rows, deduct per SKU, commit; it reads nothing, and fails as a whole when any row is not new. Then the same batch is
+//! done carefully (`settle_carefully`), which finds out what each row is. Rows and SKUs are taken in one order by
+//! everybody, so that writers that meet wait rather than deadlock.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{LazyLock, PoisonError};
+
+use sqlx::{MySql, MySqlConnection, QueryBuilder, Transaction};
+
+use super::MySqlInstallation;
+use super::failure::{Failure, retried};
+use super::reservations::{Reservation, SettleOutcome, Settlement};
+use super::settle_carefully::{self, Rows};
+use super::statements::{Shapes, write};
+use crate::protocol::{ActivityId, OrderState, SkuKey, UserId};
+use crate::stock::calls::{Gen, Mark, ShardId};
+use crate::store::StoreError;
+
+static INSERT_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
+    Shapes::new(
+        "INSERT INTO orders (number, activity, user, attempt, sku, quantity, state, source, shard, pay_by_ms, \
+         created_at_ms) VALUES ",
+        "(?,?,?,?,?,?,?,1,?,?,?)",
+        "",
+    )
+});
+
+/// Inserts nothing ever: an SKU that is not there has no row in `skus` either, which the foreign key tells. One
+/// that has too little left is out of the column's range.
+static DEDUCT: LazyLock<Shapes> = LazyLock::new(|| {
+    Shapes::new(
+        "INSERT INTO sku_stock (activity, sku, available, sold, version) VALUES ",
+        "(?,?,0,?,0)",
+        " ON DUPLICATE KEY UPDATE available = available - VALUES(sold), sold = sold + VALUES(sold), \
+         version = version + 1",
+    )
+});
+
+/// Rounds of the careful way. One that another writer's commit disturbed sees that commit in the next.
+const ROUNDS_MAX: u32 = 16;
+
+impl MySqlInstallation {
+    /// Settles a batch that was read from the feeds under `generation`.
+    pub async fn settle(
+        &self,
+        generation: Gen,
+        reservations: &[Reservation],
+    ) -> Result<SettleOutcome, StoreError> {
+        let pay_within_ms = retried!(self.pay_within(reservations))?;
+        let batch = Batch { generation, reservations, pay_within_ms };
+        if batch.looks_good() {
+            if let Some(outcome) = retried!(self.settle_fast(&batch))? {
+                return Ok(outcome);
+            }
+        }
+        let mut rows = Rows::Together;
+        for _ in 0..ROUNDS_MAX {
+            match retried!(settle_carefully::settle(&self.pool, &batch, rows))? {
+                settle_carefully::Round::Done(outcome) => return Ok(outcome),
+                settle_carefully::Round::Disturbed => {}
+                settle_carefully::Round::BadRow => rows = Rows::OneByOne,
+            }
+        }
+        Err(StoreError::Unavailable(format!(
+            "a batch of {} reservations was disturbed {ROUNDS_MAX} times by other writers",
+            reservations.len()
+        )))
+    }
+
+    /// `None`: some row is not new, or not good.
+    async fn settle_fast(&self, batch: &Batch<'_>) -> Result<Option<SettleOutcome>, Failure> {
+        let mut transaction = self.pool.begin().await?;
+        let (current, now_ms) = lock_generation(&mut transaction).await?;
+        if current != batch.generation {
+            return Ok(Some(SettleOutcome::Gen(current)));
+        }
+        let settled: Vec<_> = batch.reservations.iter().map(|one| batch.settled(one, now_ms)).collect();
+        let mut orders: Vec<_> = batch.reservations.iter().zip(&settled).collect();
+        orders.sort_unstable_by_key(|(_, mark)| mark.order);
+        let orders: Vec<_> = orders.iter().map(|(one, mark)| (one.shard, one.user, **mark)).collect();
+        match write_all(transaction, &orders, now_ms).await {
+            Ok(()) => {
+                Ok(Some(SettleOutcome::Committed(settled.into_iter().map(Settlement::Settled).collect())))
+            }
+            Err(failure) if failure.is_duplicate() || failure.is_bad_row() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// How long orders may be paid, by activity; activities that are not there are left out.
+    async fn pay_within(&self, reservations: &[Reservation]) -> Result<HashMap<ActivityId, u64>, Failure> {
+        let mut found = HashMap::new();
+        let mut missing = Vec::new();
+        {
+            let known = self.pay_within_ms.read().unwrap_or_else(PoisonError::into_inner);
+            for one in reservations {
+                let id = one.mark.sku.activity;
+                match known.get(&id) {
+                    Some(ms) => drop(found.insert(id, *ms)),
+                    None if missing.contains(&id) => {}
+                    None => missing.push(id),
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        let mut select = QueryBuilder::new("SELECT id, pay_within_ms FROM activities WHERE id IN (");
+        let mut ids = select.separated(",");
+        for id in &missing {
+            ids.push_bind(id.0);
+        }
+        select.push(")");
+        let rows: Vec<(u32, u64)> = select.build_query_as().persistent(false).fetch_all(&self.pool).await?;
+        let mut known = self.pay_within_ms.write().unwrap_or_else(PoisonError::into_inner);
+        for (id, ms) in rows {
+            known.insert(ActivityId(id), ms);
+            found.insert(ActivityId(id), ms);
+        }
+        Ok(found)
+    }
+}
+
+/// What is to be settled.
+pub(super) struct Batch<'a> {
+    pub(super) generation: Gen,
+    pub(super) reservations: &'a [Reservation],
+    pub(super) pay_within_ms: HashMap<ActivityId, u64>,
+}
+
+impl Batch<'_> {
+    fn looks_good(&self) -> bool {
+        self.reservations
+            .iter()
+            .all(|one| one.fault().is_none() && self.pay_within_ms.contains_key(&one.mark.sku.activity))
+    }
+
+    /// The mark of a reservation that is settled at `now_ms`.
+    pub(super) fn settled(&self, one: &Reservation, now_ms: u64) -> Mark {
+        let pay_within_ms = self.pay_within_ms.get(&one.mark.sku.activity).copied().unwrap_or_default();
+        let pay_by_ms = now_ms.saturating_add(pay_within_ms);
+        Mark { state: OrderState::PendingPayment, pay_by_ms, ..one.mark }
+    }
+}
+
+/// Locks the generation until the transaction's end, against a recovery but not against other writers; and the time.
+pub(super) async fn lock_generation(connection: &mut MySqlConnection) -> Result<(Gen, u64), Failure> {
+    let (generation, now_ms): (u64, u64) =
+        sqlx::query_as(concat!("SELECT gen, ", now_ms!(), " FROM installation LOCK IN SHARE MODE"))
+            .fetch_one(connection)
+            .await?;
+    Ok((Gen(generation), now_ms))
+}
+
+async fn write_all(
+    mut transaction: Transaction<'_, MySql>,
+    orders: &[(ShardId, UserId, Mark)],
+    now_ms: u64,
+) -> Result<(), Failure> {
+    insert_orders(&mut transaction, orders, now_ms).await?;
+    deduct(&mut transaction, orders.iter().map(|(_, _, mark)| mark)).await?;
+    Ok(transaction.commit().await?)
+}
+
+pub(super) async fn insert_orders(
+    connection: &mut MySqlConnection,
+    orders: &[(ShardId, UserId, Mark)],
+    now_ms: u64,
+) -> Result<(), sqlx::Error> {
+    write(connection, &INSERT_ORDERS, orders, |query, (shard, user, mark)| {
+        query
+            .bind(mark.order.0)
+            .bind(mark.sku.activity.0)
+            .bind(user.0)
+            .bind(mark.attempt)
+            .bind(mark.sku.sku.0)
+            .bind(mark.quantity)
+            .bind(mark.state as u8)
+            .bind(shard.number())
+            .bind(mark.pay_by_ms)
+            .bind(now_ms)
+    })
+    .await
+}
+
+/// Takes the units of orders from their SKUs, in the order of the SKUs.
+pub(super) async fn deduct(
+    connection: &mut MySqlConnection,
+    orders: impl Iterator<Item = &Mark>,
+) -> Result<(), sqlx::Error> {
+    let mut units: BTreeMap<SkuKey, u64> = BTreeMap::new();
+    for mark in orders {
+        let sum = units.entry(mark.sku).or_default();
+        *sum = sum.saturating_add(u64::from(mark.quantity));
+    }
+    let units: Vec<_> = units.into_iter().collect();
+    write(connection, &DEDUCT, &units, |query, (sku, units)| {
+        query.bind(sku.activity.0).bind(sku.sku.0).bind(*units)
+    })
+    .await
+}

@@ -1,0 +1,335 @@
+//! Settlement of a batch in which some row is not new or not good: looks first what SQL holds of each number, user and
+//! SKU, decides row by row, then writes everything in the same one transaction.
+//!
+//! What another writer commits between the look and the write makes a unique key refuse the write; the round is then
+//! done again. A row that the database itself refuses is found by inserting one by one. No row fails its neighbours.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use sqlx::{MySqlConnection, MySqlPool, QueryBuilder};
+
+use super::failure::{self, Failure};
+use super::releases::{self, Release};
+use super::reservations::{Reservation, SettleOutcome, Settlement};
+use super::settle::{Batch, deduct, insert_orders, lock_generation};
+use crate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
+use crate::stock::calls::{Mark, ShardId};
+
+/// How the good rows are inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rows {
+    Together,
+    /// After the database refused some row's values.
+    OneByOne,
+}
+
+/// What came of a round.
+pub(super) enum Round {
+    Done(SettleOutcome),
+    /// Another writer committed in between; nothing was written.
+    Disturbed,
+    /// The database refused the values of some row; nothing was written.
+    BadRow,
+}
+
+/// What is written.
+#[derive(Default)]
+struct Plan {
+    orders: Vec<(ShardId, UserId, Mark)>,
+    failed: Vec<Failed>,
+}
+
+/// A reservation that fails.
+struct Failed {
+    /// Its place in the batch.
+    at: usize,
+    reason: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// An ordinary refusal: a FAILED row.
+    Superseded,
+    /// A FAILED row and a dead letter.
+    Dead,
+    /// The number's row is another user's: a dead letter alone.
+    Collision,
+}
+
+pub(super) async fn settle(pool: &MySqlPool, batch: &Batch<'_>, rows: Rows) -> Result<Round, Failure> {
+    let mut transaction = pool.begin().await?;
+    let (current, now_ms) = lock_generation(&mut transaction).await?;
+    if current != batch.generation {
+        return Ok(Round::Done(SettleOutcome::Gen(current)));
+    }
+    let mut known = Known::read(&mut transaction, batch.reservations).await?;
+    let mut plan = Plan::default();
+    let mut settlements: Vec<_> = batch
+        .reservations
+        .iter()
+        .enumerate()
+        .map(|(at, one)| known.judge(batch, at, one, now_ms, &mut plan))
+        .collect();
+    plan.orders.sort_unstable_by_key(|(_, _, mark)| mark.order);
+    let written = async {
+        match rows {
+            Rows::Together => insert_orders(&mut transaction, &plan.orders, now_ms).await?,
+            Rows::OneByOne => {
+                insert_one_by_one(&mut transaction, batch, &mut plan, &mut settlements, now_ms).await?;
+            }
+        }
+        write_failed(&mut transaction, batch, &plan, now_ms).await?;
+        deduct(&mut transaction, plan.orders.iter().map(|(_, _, mark)| mark)).await?;
+        Ok::<_, Failure>(transaction.commit().await?)
+    };
+    match written.await {
+        Ok(()) => {
+            tell(batch, &settlements);
+            Ok(Round::Done(SettleOutcome::Committed(settlements)))
+        }
+        Err(failure) if failure.is_duplicate() => Ok(Round::Disturbed),
+        Err(failure) if failure.is_bad_row() => {
+            // One by one, only the deduction can still be refused: another writer took the last units.
+            Ok(if rows == Rows::Together { Round::BadRow } else { Round::Disturbed })
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What SQL held of a batch at the look, and what the batch adds to it.
+#[derive(Default)]
+struct Known {
+    numbers: HashMap<OrderNumber, (UserId, Mark)>,
+    /// Rows of each user and activity that are in the way of another: whether live, whether of a shard in Redis.
+    held: HashMap<(ActivityId, UserId), Vec<(Mark, bool)>>,
+    ledgered: HashSet<(OrderNumber, UserId)>,
+    available: HashMap<SkuKey, u64>,
+}
+
+type Row = (u64, u32, u64, u8, u16, u16, u8, u8, u64);
+
+const COLUMNS: &str =
+    "SELECT number, activity, user, attempt, sku, quantity, state, source, pay_by_ms FROM orders";
+
+impl Known {
+    async fn read(connection: &mut MySqlConnection, batch: &[Reservation]) -> Result<Self, Failure> {
+        let mut known = Self::default();
+        let numbers: BTreeSet<u64> = batch.iter().map(|one| one.mark.order.0).collect();
+        let rows: Vec<Row> = among(COLUMNS, "number", &numbers)
+            .build_query_as()
+            .persistent(false)
+            .fetch_all(&mut *connection)
+            .await?;
+        for row in rows {
+            let (user, mark, _) = of_row(row)?;
+            known.numbers.insert(mark.order, (user, mark));
+        }
+        let select = "SELECT number, user FROM ledger";
+        let rows: Vec<(u64, u64)> = among(select, "number", &numbers)
+            .build_query_as()
+            .persistent(false)
+            .fetch_all(&mut *connection)
+            .await?;
+        known.ledgered.extend(rows.into_iter().map(|(number, user)| (OrderNumber(number), UserId(user))));
+        let mut users: BTreeMap<ActivityId, (BTreeSet<u64>, BTreeSet<u16>)> = BTreeMap::new();
+        for one in batch {
+            let (users, skus) = users.entry(one.mark.sku.activity).or_default();
+            users.insert(one.user.0);
+            skus.insert(one.mark.sku.sku.0);
+        }
+        for (activity, (users, skus)) in users {
+            let mut select = among(COLUMNS, "user", &users);
+            select.push(" AND activity = ").push_bind(activity.0);
+            let rows: Vec<Row> =
+                select.build_query_as().persistent(false).fetch_all(&mut *connection).await?;
+            for row in rows {
+                let (user, mark, from_redis) = of_row(row)?;
+                known.held.entry((activity, user)).or_default().push((mark, from_redis));
+            }
+            let mut select = among("SELECT sku, available FROM sku_stock", "sku", &skus);
+            select.push(" AND activity = ").push_bind(activity.0);
+            let rows: Vec<(u16, u32)> =
+                select.build_query_as().persistent(false).fetch_all(&mut *connection).await?;
+            let stock =
+                rows.into_iter().map(|(sku, units)| (SkuKey { activity, sku: SkuId(sku) }, units.into()));
+            known.available.extend(stock);
+        }
+        Ok(known)
+    }
+
+    /// What becomes of one reservation, after those before it in the batch.
+    fn judge(
+        &mut self,
+        batch: &Batch<'_>,
+        at: usize,
+        one: &Reservation,
+        now_ms: u64,
+        plan: &mut Plan,
+    ) -> Settlement {
+        let (number, user, sku) = (one.mark.order, one.user, one.mark.sku);
+        match self.numbers.get(&number) {
+            Some((owner, mark)) if *owner == user && mark.sku.activity == sku.activity => {
+                return Settlement::WasSettled(*mark);
+            }
+            Some((owner, _)) => {
+                let owner = *owner;
+                let reason = format!("the number is an order of user {owner}");
+                self.fail(plan, at, one, reason, Kind::Collision);
+                return Settlement::Collision { owner };
+            }
+            // Failed before without a row of its own.
+            None if self.ledgered.contains(&(number, user)) => {
+                return Settlement::WasSettled(Mark { state: OrderState::Failed, ..one.mark });
+            }
+            None => {}
+        }
+        if let Some(fault) = one.fault() {
+            return self.refuse(plan, at, one, fault.to_owned());
+        }
+        let held = self.held.entry((sku.activity, user)).or_default();
+        // The one that stands, rather than an earlier one that is over.
+        let in_the_way = held.iter().find(|(mark, _)| mark.state.is_live()).or_else(|| {
+            let same = |(mark, from_redis): &&(Mark, bool)| {
+                *from_redis && mark.attempt == one.mark.attempt && mark.state != OrderState::Failed
+            };
+            held.iter().find(same)
+        });
+        if let Some((already, _)) = in_the_way.copied() {
+            self.fail(plan, at, one, format!("superseded by order {}", already.order), Kind::Superseded);
+            return Settlement::Superseded { already };
+        }
+        if !batch.pay_within_ms.contains_key(&sku.activity) {
+            return self.refuse(plan, at, one, format!("there is no activity {}", sku.activity));
+        }
+        let Some(available) = self.available.get_mut(&sku) else {
+            return self.refuse(plan, at, one, format!("activity {} has no SKU {}", sku.activity, sku.sku));
+        };
+        let Some(rest) = available.checked_sub(u64::from(one.mark.quantity)) else {
+            let reason = format!("SKU {sku} has only {available} units that are not sold");
+            return self.refuse(plan, at, one, reason);
+        };
+        *available = rest;
+        let mark = batch.settled(one, now_ms);
+        plan.orders.push((one.shard, user, mark));
+        self.numbers.insert(number, (user, mark));
+        self.held.entry((sku.activity, user)).or_default().push((mark, true));
+        Settlement::Settled(mark)
+    }
+
+    fn refuse(&mut self, plan: &mut Plan, at: usize, one: &Reservation, reason: String) -> Settlement {
+        self.fail(plan, at, one, reason.clone(), Kind::Dead);
+        Settlement::Failed { reason }
+    }
+
+    fn fail(&mut self, plan: &mut Plan, at: usize, one: &Reservation, reason: String, kind: Kind) {
+        self.ledgered.insert((one.mark.order, one.user));
+        plan.failed.push(Failed { at, reason, kind });
+    }
+}
+
+fn among<T>(select: &str, column: &str, values: &BTreeSet<T>) -> QueryBuilder<sqlx::MySql>
+where
+    T: Copy + Send + sqlx::Type<sqlx::MySql> + for<'q> sqlx::Encode<'q, sqlx::MySql> + 'static,
+{
+    let mut query = QueryBuilder::new(format!("{select} WHERE {column} IN ("));
+    let mut list = query.separated(",");
+    for value in values {
+        list.push_bind(*value);
+    }
+    query.push(")");
+    query
+}
+
+fn of_row(row: Row) -> Result<(UserId, Mark, bool), Failure> {
+    let (number, activity, user, attempt, sku, quantity, state, source, pay_by_ms) = row;
+    let mark = Mark {
+        order: OrderNumber(number),
+        sku: failure::sku_key(activity, sku),
+        quantity,
+        attempt,
+        state: failure::order_state(number, state)?,
+        pay_by_ms,
+    };
+    Ok((UserId(user), mark, source == 1))
+}
+
+/// Inserts the good rows alone; one that the database refuses joins the failed.
+async fn insert_one_by_one(
+    connection: &mut MySqlConnection,
+    batch: &Batch<'_>,
+    plan: &mut Plan,
+    settlements: &mut [Settlement],
+    now_ms: u64,
+) -> Result<(), Failure> {
+    let mut inserted = Vec::with_capacity(plan.orders.len());
+    for order in std::mem::take(&mut plan.orders) {
+        let refused = match insert_orders(connection, std::slice::from_ref(&order), now_ms).await {
+            Ok(()) => {
+                inserted.push(order);
+                continue;
+            }
+            Err(error) => Failure::from(error),
+        };
+        if !refused.is_bad_row() {
+            return Err(refused);
+        }
+        let reason = format!("the database refuses it: {refused}");
+        let same = |one: &&Reservation| one.mark.order == order.2.order && one.user == order.1;
+        let at = batch.reservations.iter().position(|one| same(&one));
+        if let Some(at) = at {
+            plan.failed.push(Failed { at, reason: reason.clone(), kind: Kind::Dead });
+            // A copy of it in the same batch was judged to be settled by this one, and is not.
+            for (one, settlement) in batch.reservations.iter().zip(settlements.iter_mut()) {
+                if same(&one) {
+                    *settlement = Settlement::Failed { reason: reason.clone() };
+                }
+            }
+        }
+    }
+    plan.orders = inserted;
+    Ok(())
+}
+
+/// A FAILED row, its ledger row, and a dead letter or a line of history, for each that failed.
+async fn write_failed(
+    connection: &mut MySqlConnection,
+    batch: &Batch<'_>,
+    plan: &Plan,
+    now_ms: u64,
+) -> Result<(), Failure> {
+    for Failed { at, reason, kind } in &plan.failed {
+        let Some(one) = batch.reservations.get(*at) else { continue };
+        let mark = Mark { state: OrderState::Failed, pay_by_ms: 0, ..one.mark };
+        let release = Release { id: 0, shard: one.shard, user: one.user, mark };
+        if *kind != Kind::Collision && one.fits_a_row() {
+            releases::insert_failed_order(connection, &release, reason, now_ms).await?;
+        }
+        releases::insert_ledger(connection, &release, now_ms).await?;
+        if *kind != Kind::Superseded {
+            super::dead_letters::insert(connection, one, reason, now_ms).await?;
+        }
+    }
+    Ok(())
+}
+
+fn tell(batch: &Batch<'_>, settlements: &[Settlement]) {
+    for (one, settlement) in batch.reservations.iter().zip(settlements) {
+        let (order, user, sku) = (one.mark.order, one.user, one.mark.sku);
+        match settlement {
+            Settlement::Settled(_) | Settlement::WasSettled(_) => {}
+            Settlement::Superseded { already } => tracing::info!(
+                %order, %user, %sku, already = %already.order,
+                "an order failed because another one of the user stands; its units go back"
+            ),
+            Settlement::Collision { owner } => tracing::error!(
+                %order, %user, %sku, %owner,
+                "two users have the same order number: two processes run under one process number; this order failed"
+            ),
+            Settlement::Failed { reason } => tracing::error!(
+                %order, %user, %sku, shard = one.shard.number(), seq = one.entry.1, reason,
+                "a reservation could not be settled: it is a dead letter, the order failed, its units go back"
+            ),
+        }
+    }
+}

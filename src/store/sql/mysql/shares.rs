@@ -1,0 +1,59 @@
+//! How units are shared among shards. Pure.
+
+use crate::protocol::{SkuKey, UserId};
+use crate::stock::calls::{SHARDS, ShardId};
+
+/// Where an SKU's odd units go first: another shard for every SKU, so that small stocks do not meet in one.
+fn first_shard(sku: SkuKey) -> usize {
+    ShardId::of(UserId((u64::from(sku.activity.0) << 16) | u64::from(sku.sku.0))).index()
+}
+
+/// Splits units over the 16 shards as evenly as possible.
+pub(super) fn split(units: u32, sku: SkuKey) -> [u32; SHARDS] {
+    let mut shares = [0; SHARDS];
+    let mut shards: Vec<usize> = (0..SHARDS).collect();
+    shards.rotate_left(first_shard(sku));
+    for (shard, share) in split_over(units, &shards) {
+        if let Some(slot) = shares.get_mut(shard) {
+            *slot = share;
+        }
+    }
+    shares
+}
+
+/// Splits units over some shards as evenly as possible; those named first get the odd ones.
+pub(super) fn split_over(units: u32, shards: &[usize]) -> Vec<(usize, u32)> {
+    let count = u32::try_from(shards.len()).unwrap_or(u32::MAX);
+    let (Some(each), Some(odd)) = (units.checked_div(count), units.checked_rem(count)) else {
+        return Vec::new();
+    };
+    let share = |(shard, nth): (&usize, u32)| (*shard, each.saturating_add(u32::from(nth < odd)));
+    shards.iter().zip(0..).map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::{ActivityId, SkuId};
+
+    proptest! {
+        #[test]
+        fn units_are_split_evenly_and_whole(units: u32, activity: u32, sku: u16) {
+            let shares = split(units, SkuKey { activity: ActivityId(activity), sku: SkuId(sku) });
+            prop_assert_eq!(shares.iter().map(|share| u64::from(*share)).sum::<u64>(), u64::from(units));
+            prop_assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+        }
+
+        #[test]
+        fn some_shards_share_all_of_it(units: u32, shards in 0..17_usize) {
+            let shards: Vec<usize> = (0..shards).collect();
+            let shares = split_over(units, &shards);
+            let sum: u64 = shares.iter().map(|(_, share)| u64::from(*share)).sum();
+            prop_assert_eq!(sum, if shards.is_empty() { 0 } else { u64::from(units) });
+        }
+    }
+}
