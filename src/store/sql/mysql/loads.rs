@@ -111,10 +111,15 @@ impl MySqlInstallation {
             return Ok(LoadRecord::Gen(current));
         }
         let applied: BTreeMap<SkuId, u32> = applied.iter().copied().collect();
-        for share in open_shares(&mut transaction, call_id, round, load.shard).await? {
-            let units = applied.get(&share.sku.sku).copied().unwrap_or(0).min(share.wanted);
-            record_share(&mut transaction, &share, round, load.shard, units).await?;
-            finish(&mut transaction, &share).await?;
+        let units_of = |share: &Share| applied.get(&share.sku.sku).copied().unwrap_or(0).min(share.wanted);
+        let shares = open_shares(&mut transaction, call_id, round, load.shard).await?;
+        if shares.iter().all(|share| share.kind == 1 && units_of(share) == share.wanted) {
+            record_additions(&mut transaction, call_id, round, load.shard).await?;
+        } else {
+            for share in &shares {
+                record_share(&mut transaction, share, round, load.shard, units_of(share)).await?;
+                finish(&mut transaction, share).await?;
+            }
         }
         transaction.commit().await?;
         Ok(LoadRecord::Recorded)
@@ -148,6 +153,34 @@ async fn open_shares(
         Share { ordinal, sku, kind, wanted }
     };
     Ok(rows.into_iter().map(share).collect())
+}
+
+/// The usual case, for any number of SKUs: a shard added all that it was told to.
+async fn record_additions(
+    connection: &mut MySqlConnection,
+    call_id: &str,
+    round: u16,
+    shard: ShardId,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "UPDATE load_shards s JOIN loads l ON l.ordinal = s.ordinal SET s.applied = s.wanted \
+         WHERE l.call_id = ? AND s.round = ? AND s.shard = ? AND s.applied IS NULL",
+    )
+    .bind(call_id)
+    .bind(round)
+    .bind(shard.number())
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query(concat!(
+        "UPDATE loads l SET l.state = 2, l.done_at_ms = ",
+        now_ms!(),
+        " WHERE l.call_id = ? AND l.state = 1 AND NOT \
+         EXISTS (SELECT 1 FROM load_shards s WHERE s.ordinal = l.ordinal AND s.applied IS NULL)"
+    ))
+    .bind(call_id)
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 async fn record_share(

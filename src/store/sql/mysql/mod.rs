@@ -16,15 +16,19 @@ macro_rules! now_ms {
     };
 }
 
+mod archive;
 mod catalog;
 mod dead_letters;
 mod failure;
+mod hand_ins;
+mod leadership;
 mod loads;
 mod open;
 mod operator;
 mod orders;
 mod preheat;
 mod processes;
+mod recovery;
 mod releases;
 mod reservations;
 mod settle;
@@ -37,13 +41,17 @@ use std::sync::{Arc, RwLock};
 
 use sqlx::MySqlPool;
 
+pub use archive::{ArchiveStep, StillDue};
 pub use catalog::ActivityState;
 pub use dead_letters::DeadLetter;
+pub use hand_ins::HandIn;
+pub use leadership::{Leadership, RecoveryRecord};
 pub use loads::{LoadRecord, ShardLoad};
 pub use open::{MySqlOpenError, MySqlOptions};
 pub use operator::MySqlRefused;
 pub use preheat::Preheat;
 pub use processes::{ProcessKind, RecoveryNotice, Renewal};
+pub use recovery::{RecoveredLoad, RecoveredOrder, RecoveredShards};
 pub use releases::{CloseOutcome, FailOutcome, MarkUpdate, Release};
 pub use reservations::{Reservation, SettleOutcome, Settlement};
 

@@ -293,8 +293,23 @@ async fn migrate(
             reason: "another process has been changing the schema for a minute".to_owned(),
         });
     }
+    if is_up_to_date(first).await {
+        // Then also a server that is read-only for now can be opened.
+        return Ok(());
+    }
     // The lock ends with its connection, which the caller closes.
     MIGRATOR.run(pool).await.map_err(|error| MySqlOpenError::of_schema(options, &error))
+}
+
+/// Whether the schema is exactly this version's.
+async fn is_up_to_date(connection: &mut MySqlConnection) -> bool {
+    let applied: Result<Vec<(i64, Vec<u8>)>, _> =
+        sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations WHERE success ORDER BY version")
+            .fetch_all(connection)
+            .await;
+    // An error: there is no such table yet.
+    applied
+        .is_ok_and(|applied| MIGRATOR.iter().map(|ours| (ours.version, ours.checksum.to_vec())).eq(applied))
 }
 
 #[cfg(test)]

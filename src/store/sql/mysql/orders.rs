@@ -17,6 +17,8 @@ macro_rules! mark_columns {
     };
 }
 
+pub(super) use mark_columns;
+
 pub(super) fn mark(row: MarkRow) -> Result<(UserId, Mark), Failure> {
     let (user, number, activity, sku, quantity, attempt, state, pay_by_ms) = row;
     let mark = Mark {

@@ -1,0 +1,108 @@
+//! What gateways know of closed shards, handed in for a recovery (rule 11.3 of the stock protocol).
+//!
+//! All of a gateway's marks are one transaction under the recovery's generation; handing in again changes nothing.
+
+use std::sync::LazyLock;
+
+use super::MySqlInstallation;
+use super::failure::{Failure, retried};
+use super::orders::{MarkRow, mark, mark_columns};
+use super::settle::lock_generation;
+use super::statements::{Shapes, write};
+use crate::protocol::UserId;
+use crate::stock::calls::{Gen, Mark, ProcessNumber};
+use crate::store::StoreError;
+
+static INSERT: LazyLock<Shapes> = LazyLock::new(|| {
+    Shapes::new(
+        "INSERT INTO hand_in_marks (gen, process, activity, user, number, sku, quantity, attempt, state, pay_by_ms) \
+         VALUES ",
+        "(?,?,?,?,?,?,?,?,?,?)",
+        " ON DUPLICATE KEY UPDATE number = number",
+    )
+});
+
+/// What came of handing in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandIn {
+    /// The leader will read it, now or by an earlier copy.
+    Taken,
+    /// Another recovery has begun since: hand in for that one.
+    Gen(Gen),
+}
+
+impl MySqlInstallation {
+    /// Hands in a gateway's marks of the closed shards, none left out.
+    pub async fn hand_in(
+        &self,
+        process: ProcessNumber,
+        generation: Gen,
+        marks: &[(UserId, Mark)],
+    ) -> Result<HandIn, StoreError> {
+        retried!(self.try_hand_in(process, generation, marks))
+    }
+
+    /// The gateways that have handed in for a recovery.
+    pub async fn hand_ins(&self, generation: Gen) -> Result<Vec<ProcessNumber>, StoreError> {
+        let processes: Vec<u32> =
+            sqlx::query_scalar("SELECT process FROM hand_ins WHERE gen = ? ORDER BY process")
+                .bind(generation.0)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(Failure::from)?;
+        Ok(processes.into_iter().map(ProcessNumber).collect())
+    }
+
+    /// What one of them handed in.
+    pub async fn handed_in(
+        &self,
+        generation: Gen,
+        process: ProcessNumber,
+    ) -> Result<Vec<(UserId, Mark)>, StoreError> {
+        let rows: Vec<MarkRow> = sqlx::query_as(concat!(
+            "SELECT ",
+            mark_columns!(),
+            " FROM hand_in_marks WHERE gen = ? AND process = ? ORDER BY activity, user"
+        ))
+        .bind(generation.0)
+        .bind(process.0)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Failure::from)?;
+        Ok(rows.into_iter().map(mark).collect::<Result<_, Failure>>()?)
+    }
+
+    async fn try_hand_in(
+        &self,
+        process: ProcessNumber,
+        generation: Gen,
+        marks: &[(UserId, Mark)],
+    ) -> Result<HandIn, Failure> {
+        let mut transaction = self.pool.begin().await?;
+        let (current, now_ms) = lock_generation(&mut transaction).await?;
+        if current != generation {
+            return Ok(HandIn::Gen(current));
+        }
+        let first = sqlx::query("INSERT INTO hand_ins (gen, process, at_ms) VALUES (?, ?, ?)")
+            .bind(generation.0)
+            .bind(process.0)
+            .bind(now_ms)
+            .execute(&mut *transaction)
+            .await
+            .map_err(Failure::from);
+        match first {
+            Err(failure) if failure.is_duplicate() => return Ok(HandIn::Taken),
+            other => other?,
+        };
+        let mut marks = marks.to_vec();
+        marks.sort_unstable_by_key(|(user, mark)| (mark.sku.activity, *user));
+        write(&mut transaction, &INSERT, &marks, |query, (user, mark)| {
+            let query = query.bind(generation.0).bind(process.0).bind(mark.sku.activity.0).bind(user.0);
+            let query = query.bind(mark.order.0).bind(mark.sku.sku.0).bind(mark.quantity);
+            query.bind(mark.attempt).bind(mark.state as u8).bind(mark.pay_by_ms)
+        })
+        .await?;
+        transaction.commit().await?;
+        Ok(HandIn::Taken)
+    }
+}

@@ -1,0 +1,162 @@
+//! What SQL knows of shards that are to be rebuilt (rule 11.5 of the stock protocol), all of one instant.
+
+use std::collections::HashSet;
+
+use sqlx::{MySqlConnection, QueryBuilder};
+
+use super::MySqlInstallation;
+use super::catalog::ActivityState;
+use super::failure::{self, Failure, retried};
+use super::loads::ShardLoad;
+use crate::protocol::{ActivityId, OrderNumber, SkuId, UserId};
+use crate::stock::calls::{Mark, ShardId};
+use crate::store::StoreError;
+
+/// An order that was given out by Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveredOrder {
+    /// Where its mark is.
+    pub shard: ShardId,
+    /// Whose it is.
+    pub user: UserId,
+    /// The order as SQL has it.
+    pub mark: Mark,
+    /// It has a ledger row, done or not: it counts as released, whatever its state.
+    pub released: bool,
+}
+
+/// A load as one shard was told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredLoad {
+    /// What the shard was told; of a recorded one, what it really did.
+    pub load: ShardLoad,
+    /// Its answer is recorded. An addition counts as applied either way; a take that is not recorded counts as the
+    /// shard says.
+    pub is_recorded: bool,
+}
+
+/// Everything SQL knows of some shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveredShards {
+    /// Every activity that was ever preheated. An archived one has nothing but its tombstone, below.
+    pub activities: Vec<(ActivityId, ActivityState)>,
+    /// Orders of activities that are not archived, without those that hold no unit of Redis.
+    pub orders: Vec<RecoveredOrder>,
+    /// Loads of activities that are preheated and not archived.
+    pub loads: Vec<RecoveredLoad>,
+}
+
+impl MySqlInstallation {
+    /// Reads what the leader needs, after the gateways have handed in.
+    pub async fn read_for_recovery(&self, shards: &[ShardId]) -> Result<RecoveredShards, StoreError> {
+        retried!(self.try_read(shards))
+    }
+
+    async fn try_read(&self, shards: &[ShardId]) -> Result<RecoveredShards, Failure> {
+        let mut transaction = self.repeatable_read().await?;
+        let states: Vec<(u32, u8)> =
+            sqlx::query_as("SELECT id, state FROM activities WHERE state > 1 ORDER BY id")
+                .fetch_all(&mut *transaction)
+                .await?;
+        let state = |(id, state)| Ok((ActivityId(id), ActivityState::of(state)?));
+        let activities = states.into_iter().map(state).collect::<Result<Vec<_>, Failure>>()?;
+        let mut read = RecoveredShards { activities, ..RecoveredShards::default() };
+        if !shards.is_empty() {
+            read.orders = orders(&mut transaction, shards).await?;
+            read.loads = loads(&mut transaction, shards).await?;
+        }
+        transaction.rollback().await?;
+        Ok(read)
+    }
+}
+
+fn push_shards(query: &mut QueryBuilder<sqlx::MySql>, shards: &[ShardId]) {
+    let mut list = query.separated(",");
+    for shard in shards {
+        list.push_bind(shard.number());
+    }
+    query.push(")");
+}
+
+type OrderRow = (u8, u64, u64, u32, u16, u16, u8, u8, u64);
+
+fn order(
+    (shard, user, number, activity, sku, quantity, attempt, state, pay_by_ms): OrderRow,
+) -> Result<RecoveredOrder, Failure> {
+    Ok(RecoveredOrder {
+        shard: failure::shard_id(shard)?,
+        user: UserId(user),
+        mark: Mark {
+            order: OrderNumber(number),
+            sku: failure::sku_key(activity, sku),
+            quantity,
+            attempt,
+            state: failure::order_state(number, state)?,
+            pay_by_ms,
+        },
+        released: false,
+    })
+}
+
+async fn orders(
+    connection: &mut MySqlConnection,
+    shards: &[ShardId],
+) -> Result<Vec<RecoveredOrder>, Failure> {
+    // The ledger first; what is in it and has no row of its own in `orders` stands for itself.
+    let mut select = QueryBuilder::new(
+        "SELECT l.shard, l.user, l.number, l.activity, l.sku, l.quantity, l.attempt, l.state, \
+         CAST(0 AS UNSIGNED) FROM ledger l LEFT JOIN activities a ON a.id = l.activity \
+         WHERE (a.state IS NULL OR a.state < 4) AND l.shard IN (",
+    );
+    push_shards(&mut select, shards);
+    let released: Vec<OrderRow> =
+        select.build_query_as().persistent(false).fetch_all(&mut *connection).await?;
+    let mut select = QueryBuilder::new(
+        "SELECT o.shard, o.user, o.number, o.activity, o.sku, o.quantity, o.attempt, o.state, o.pay_by_ms \
+         FROM orders o LEFT JOIN activities a ON a.id = o.activity \
+         WHERE o.source = 1 AND (a.state IS NULL OR a.state < 4) AND o.shard IN (",
+    );
+    push_shards(&mut select, shards);
+    let found: Vec<OrderRow> = select.build_query_as().persistent(false).fetch_all(connection).await?;
+    let mut without_a_row: HashSet<(u64, u64)> = released.iter().map(|row| (row.2, row.1)).collect();
+    let mut orders = Vec::with_capacity(found.len());
+    for row in found {
+        let is_released = without_a_row.remove(&(row.2, row.1));
+        orders.push(RecoveredOrder { released: is_released, ..order(row)? });
+    }
+    for row in released {
+        if without_a_row.contains(&(row.2, row.1)) {
+            orders.push(RecoveredOrder { released: true, ..order(row)? });
+        }
+    }
+    Ok(orders)
+}
+
+async fn loads(connection: &mut MySqlConnection, shards: &[ShardId]) -> Result<Vec<RecoveredLoad>, Failure> {
+    type Row = (String, u16, u8, u32, u16, u8, u32, Option<u32>);
+    let mut select = QueryBuilder::new(
+        "SELECT l.call_id, s.round, s.shard, l.activity, l.sku, l.kind, s.wanted, s.applied FROM loads l \
+         JOIN activities a ON a.id = l.activity AND a.state IN (2, 3) \
+         JOIN load_shards s ON s.ordinal = l.ordinal WHERE s.shard IN (",
+    );
+    push_shards(&mut select, shards);
+    select.push(" ORDER BY l.activity, l.call_id, s.round, s.shard, l.sku");
+    let rows: Vec<Row> = select.build_query_as().persistent(false).fetch_all(connection).await?;
+    let mut loads: Vec<RecoveredLoad> = Vec::new();
+    for (call_id, round, shard, activity, sku, kind, wanted, applied) in rows {
+        let (load_id, shard) = (format!("{call_id}#{round}"), failure::shard_id(shard)?);
+        let units = i64::from(applied.unwrap_or(wanted));
+        let change = (SkuId(sku), if kind == 1 { units } else { units.saturating_neg() });
+        match loads.last_mut() {
+            Some(last) if last.load.load_id == load_id && last.load.shard == shard => {
+                last.load.changes.push(change);
+                last.is_recorded &= applied.is_some();
+            }
+            _ => loads.push(RecoveredLoad {
+                load: ShardLoad { load_id, shard, activity: ActivityId(activity), changes: vec![change] },
+                is_recorded: applied.is_some(),
+            }),
+        }
+    }
+    Ok(loads)
+}

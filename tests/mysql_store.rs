@@ -1,0 +1,34 @@
+//! The SQL side of the production form on a real MariaDB: a test for each rule of the stock protocol that SQL keeps.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+#[path = "mysql_store/fixture.rs"]
+mod fixture;
+#[path = "mysql_store/loads.rs"]
+mod loads;
+#[path = "mysql_store/opening.rs"]
+mod opening;
+#[path = "mysql_store/operators.rs"]
+mod operators;
+#[path = "mysql_store/processes.rs"]
+mod processes;
+#[path = "mysql_store/proxy.rs"]
+mod proxy;
+#[path = "mysql_store/recovery.rs"]
+mod recovery;
+#[path = "mysql_store/releases.rs"]
+mod releases;
+#[path = "mysql_store/settlement.rs"]
+mod settlement;
+#[path = "mysql_store/trouble.rs"]
+mod trouble;

@@ -1,0 +1,80 @@
+//! Between a client and MariaDB: passes packets on, until told to cut a connection at its COMMIT.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Where the next COMMIT's connection is cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    Nowhere = 0,
+    /// The server never sees it.
+    BeforeCommit = 1,
+    /// The server has executed it; its answer is lost.
+    AfterCommit = 2,
+}
+
+pub struct Proxy {
+    pub port: u16,
+    cut: Arc<AtomicU8>,
+}
+
+impl Proxy {
+    pub async fn start(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let cut = Arc::new(AtomicU8::new(Cut::Nowhere as u8));
+        let shared = Arc::clone(&cut);
+        tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+                // Either side may vanish; then so does the other.
+                tokio::spawn(pass(client, server, Arc::clone(&shared)));
+            }
+        });
+        Self { port, cut }
+    }
+
+    /// Once.
+    pub fn cut(&self, cut: Cut) {
+        self.cut.store(cut as u8, Ordering::SeqCst);
+    }
+
+    pub fn has_cut(&self) -> bool {
+        self.cut.load(Ordering::SeqCst) == Cut::Nowhere as u8
+    }
+}
+
+async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) -> Option<()> {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let answers = tokio::spawn(async move {
+        let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
+        (from_server, to_client)
+    });
+    loop {
+        // A packet: its length in three bytes, its number, its body.
+        let mut head = [0; 4];
+        from_client.read_exact(&mut head).await.ok()?;
+        let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
+        let mut body = vec![0; length as usize];
+        from_client.read_exact(&mut body).await.ok()?;
+        let at = cut.load(Ordering::SeqCst);
+        if at != Cut::Nowhere as u8 && body == b"\x03COMMIT" {
+            // Answers are held back from here on; the client waits for this one.
+            answers.abort();
+            let _ = answers.await;
+            if at == Cut::AfterCommit as u8 {
+                to_server.write_all(&[&head[..], &body].concat()).await.ok()?;
+            }
+            cut.store(Cut::Nowhere as u8, Ordering::SeqCst);
+            // Half-closed, so that the server executes what it has got before it notices.
+            to_server.shutdown().await.ok()?;
+            return None;
+        }
+        to_server.write_all(&[&head[..], &body].concat()).await.ok()?;
+    }
+}
