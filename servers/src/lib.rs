@@ -25,15 +25,21 @@
 //! A test that kills, pauses or reconfigures a server starts one for itself.
 
 mod error;
+mod faulty_link;
+mod haproxy;
 mod mariadb;
 mod orphans;
 mod ports;
 mod process;
 mod redis;
+mod redis_cluster;
 mod resp;
 
 pub use error::ServerError;
+pub use faulty_link::{Direction, FaultyLink};
+pub use haproxy::HaProxy;
 pub use mariadb::{Database, MariaDb};
 pub use ports::ReservedPort;
 pub use redis::{Persistence, Redis, RedisSettings};
+pub use redis_cluster::RedisCluster;
 pub use resp::{RespConnection, RespValue};

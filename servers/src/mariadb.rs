@@ -106,13 +106,14 @@ impl MariaDb {
     }
 
     async fn wait_ready(&self) -> Result<(), ServerError> {
-        self.process
-            .wait_until("did not answer SELECT 1", READY_MAX, async || {
-                // The client costs a process, so it is started only when something listens.
-                TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).await.is_ok()
-                    && self.sql("SELECT 1").await.is_ok_and(|answer| answer.trim() == "1")
-            })
-            .await
+        let waiting = self.process.waiting("did not answer SELECT 1", READY_MAX);
+        // The client costs a process, so it is started only when something listens.
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).await.is_err()
+            || self.sql("SELECT 1").await.is_err()
+        {
+            waiting.again().await?;
+        }
+        Ok(())
     }
 
     /// Where it listens: always 127.0.0.1.
@@ -294,13 +295,14 @@ fn template() -> Result<PathBuf, ServerError> {
     let version = String::from_utf8_lossy(&version.stdout);
     let version = version.split_whitespace().find(|word| word.contains("MariaDB")).unwrap_or("unknown");
     let uid = rustix::process::getuid().as_raw();
-    let path = std::env::temp_dir().join(format!("rushgate-mariadb-template-{uid}-{version}"));
-    let _lock = lock(&path.with_extension("lock"))?;
+    let name = format!("rushgate-mariadb-template-{uid}-{version}");
+    let path = std::env::temp_dir().join(&name);
+    let _lock = lock(&std::env::temp_dir().join(format!("{name}.lock")))?;
     if path.is_dir() {
         return Ok(path);
     }
     // Made under another name and renamed: a half-made folder of a test that was killed is never taken.
-    let making = path.with_extension("making");
+    let making = std::env::temp_dir().join(format!("{name}.making"));
     if making.exists() {
         fs::remove_dir_all(&making).map_err(ServerError::io(format!("removing {}", making.display())))?;
     }

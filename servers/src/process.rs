@@ -97,31 +97,15 @@ impl ServerProcess {
             .process_group(0)
             .spawn()
             .map_err(ServerError::io(format!("starting {}", self.program.display())))?;
-        orphans::watch_group(started.id())?;
+        let group = started.id();
+        // Kept first: what is kept is killed on drop, also when the guard cannot be told.
         *child = Some(started);
-        Ok(())
+        orphans::watch_group(group)
     }
 
-    /// Asks `probe` until it says yes. A process that ends meanwhile is not waited for.
-    pub(crate) async fn wait_until(
-        &self,
-        what_did_not_happen: &str,
-        within: Duration,
-        mut probe: impl AsyncFnMut() -> bool,
-    ) -> Result<(), ServerError> {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.ended()? {
-                return Err(ServerError::Ended { name: self.name, status, log_tail: tail(&self.log) });
-            }
-            if probe().await {
-                return Ok(());
-            }
-            if begun.elapsed() > within {
-                return Err(self.late(what_did_not_happen, within));
-            }
-            sleep(POLL).await;
-        }
+    /// For a loop that asks a condition: `while !it_holds().await { waiting.again().await? }`.
+    pub(crate) fn waiting(&self, what_did_not_happen: &'static str, within: Duration) -> Waiting<'_> {
+        Waiting { process: self, what_did_not_happen, within, begun: Instant::now() }
     }
 
     pub(crate) fn late(&self, what_did_not_happen: &str, waited: Duration) -> ServerError {
@@ -175,6 +159,8 @@ impl ServerProcess {
     /// Asks to stop (SIGTERM) and waits until it is gone.
     pub(crate) async fn stop(&self) -> Result<(), ServerError> {
         self.signal(Signal::TERM)?;
+        // A paused one hears the request only when it runs on.
+        self.signal(Signal::CONT)?;
         self.wait_end().await
     }
 
@@ -192,10 +178,11 @@ impl ServerProcess {
     /// Stops its clock: it keeps its sockets and answers nothing.
     pub(crate) async fn pause(&self) -> Result<(), ServerError> {
         self.signal(Signal::STOP)?;
-        self.wait_until("was not stopped by SIGSTOP", END_MAX, async || {
-            self.id().and_then(state_of).is_some_and(|state| state == "T")
-        })
-        .await
+        let waiting = self.waiting("was not stopped by SIGSTOP", END_MAX);
+        while self.id().and_then(state_of).is_none_or(|state| state != "T") {
+            waiting.again().await?;
+        }
+        Ok(())
     }
 
     pub(crate) fn resume(&self) -> Result<(), ServerError> {
@@ -217,6 +204,29 @@ impl ServerProcess {
             .checked_div(per_second)
             .ok_or_else(malformed)?;
         Ok(Duration::from_nanos(nanoseconds))
+    }
+}
+
+/// Waiting for a condition of a process, with a deadline.
+pub(crate) struct Waiting<'a> {
+    process: &'a ServerProcess,
+    what_did_not_happen: &'static str,
+    within: Duration,
+    begun: Instant,
+}
+
+impl Waiting<'_> {
+    /// Returns after a moment; fails at the deadline, and as soon as the process has ended.
+    pub(crate) async fn again(&self) -> Result<(), ServerError> {
+        let process = self.process;
+        if let Some(status) = process.ended()? {
+            return Err(ServerError::Ended { name: process.name, status, log_tail: tail(&process.log) });
+        }
+        if self.begun.elapsed() > self.within {
+            return Err(process.late(self.what_did_not_happen, self.within));
+        }
+        sleep(POLL).await;
+        Ok(())
     }
 }
 

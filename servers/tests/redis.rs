@@ -72,6 +72,8 @@ async fn a_paused_server_answers_nothing_and_answers_late_when_it_runs_on() {
     redis.resume().unwrap();
     assert_eq!(asked.await.unwrap(), RespValue::Simple("PONG".to_owned()));
     redis.pause().await.unwrap();
+    redis.restart().await.unwrap();
+    redis.pause().await.unwrap();
     redis.kill9().await.unwrap();
 }
 

@@ -6,6 +6,7 @@
 
 pub mod catalog;
 pub mod failures;
+pub mod redis;
 pub mod sql;
 
 use std::future::Future;

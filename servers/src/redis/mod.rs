@@ -42,6 +42,8 @@ pub struct RedisSettings {
     pub maxmemory_bytes: Option<u64>,
     /// The port of the master that it follows.
     pub replica_of: Option<u16>,
+    /// Runs as a node of a cluster, with a second port for the cluster bus.
+    pub cluster_node: bool,
     /// More lines of redis.conf.
     pub more: Vec<String>,
 }
@@ -49,10 +51,17 @@ pub struct RedisSettings {
 impl RedisSettings {
     /// A master without password and without limits.
     pub fn new(persistence: Persistence) -> Self {
-        Self { persistence, password: None, maxmemory_bytes: None, replica_of: None, more: Vec::new() }
+        Self {
+            persistence,
+            password: None,
+            maxmemory_bytes: None,
+            replica_of: None,
+            cluster_node: false,
+            more: Vec::new(),
+        }
     }
 
-    fn config(&self, port: u16, folder: &Path) -> String {
+    fn config(&self, port: u16, bus_port: Option<&ReservedPort>, folder: &Path) -> String {
         let mut lines = vec![
             format!("port {port}"),
             format!("bind {}", Ipv4Addr::LOCALHOST),
@@ -81,6 +90,9 @@ impl RedisSettings {
         if let Some(master) = self.replica_of {
             lines.push(format!("replicaof {} {master}", Ipv4Addr::LOCALHOST));
         }
+        if let Some(bus_port) = bus_port {
+            lines.push(format!("cluster-enabled yes\ncluster-port {}", bus_port.number()));
+        }
         lines.extend(self.more.iter().cloned());
         lines.join("\n") + "\n"
     }
@@ -93,6 +105,7 @@ pub struct Redis {
     process: ServerProcess,
     folder: ServerFolder,
     port: ReservedPort,
+    bus_port: Option<ReservedPort>,
     settings: RedisSettings,
 }
 
@@ -131,30 +144,36 @@ impl Redis {
     async fn start_once(settings: RedisSettings) -> Result<Self, ServerError> {
         let program = find_program("redis-server", "redis-server")?;
         let port = ReservedPort::reserve()?;
+        let bus_port = if settings.cluster_node { Some(ReservedPort::reserve()?) } else { None };
         let folder = ServerFolder::create(NAME)?;
         let config = folder.path().join("redis.conf");
-        fs::write(&config, settings.config(port.number(), folder.path()))
+        fs::write(&config, settings.config(port.number(), bus_port.as_ref(), folder.path()))
             .map_err(ServerError::io(format!("writing {}", config.display())))?;
         let process = ServerProcess::new(NAME, program, vec![config.into()], Vec::new(), folder.path());
-        let redis = Self { process, folder, port, settings };
+        let redis = Self { process, folder, port, bus_port, settings };
         redis.process.spawn()?;
         redis.wait_ready().await?;
         Ok(redis)
     }
 
     async fn wait_ready(&self) -> Result<(), ServerError> {
-        let following = self.settings.replica_of.is_some();
-        self.process
-            .wait_until("did not answer PING", READY_MAX, async || {
-                // LOADING is an error answer, so that a server that still reads its file is not ready.
-                let Ok(mut connection) = self.connect().await else { return false };
-                if connection.call(&["PING"]).await.is_err() {
-                    return false;
-                }
-                let Ok(info) = connection.call(&["INFO", "replication"]).await else { return false };
-                !following || info.to_string().contains("master_link_status:up")
-            })
-            .await
+        let waiting = self.process.waiting("did not answer PING, or did not follow its master", READY_MAX);
+        while !self.is_ready().await {
+            waiting.again().await?;
+        }
+        Ok(())
+    }
+
+    async fn is_ready(&self) -> bool {
+        let Ok(mut connection) = self.connect().await else { return false };
+        // While it still reads its file, LOADING is an error answer.
+        if connection.call(&["PING"]).await.is_err() {
+            return false;
+        }
+        let Ok(info) = connection.call(&["INFO"]).await.map(|info| info.to_string()) else { return false };
+        // Not somebody else's server that has the port while this one fails to bind it.
+        let is_this_one = self.process_id().is_some_and(|id| info.contains(&format!("process_id:{id}\r\n")));
+        is_this_one && (self.settings.replica_of.is_none() || info.contains("master_link_status:up"))
     }
 
     /// Where it listens: always 127.0.0.1.
@@ -165,6 +184,11 @@ impl Redis {
     /// The port it listens on, the same after each restart.
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// The port of the cluster bus, of a node of a cluster.
+    pub fn bus_port(&self) -> Option<u16> {
+        self.bus_port.as_ref().map(ReservedPort::number)
     }
 
     /// `host:port`.

@@ -1,0 +1,221 @@
+//! Numbered calls: items go to the function grouped by activity, answers come back into the items' order.
+
+use redis::{Cmd, Value};
+
+use super::answers::malformed;
+use super::codec::{self, Fields, Malformed};
+use super::library;
+use super::nodes::Use;
+use super::shards::{RedisShards, Work};
+use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey, UserId};
+use crate::stock::calls::{BringIn, Call, CallBody, Done, Gen, Item, ItemAnswer, Mark, Reply, ShardId};
+use crate::store::StoreError;
+
+/// Numbers that a script's arithmetic keeps exact.
+const EXACT_MAX: u64 = 1 << 53;
+
+/// What a call asks of one activity.
+struct Group {
+    activity: ActivityId,
+    skus: Vec<SkuId>,
+    moves: Vec<u8>,
+    items: Vec<u8>,
+    /// Where each item stands in the call.
+    positions: Vec<usize>,
+}
+
+impl RedisShards {
+    /// Executes one numbered call, or gives the stored reply if this number was executed before. With replicas to
+    /// wait for, a reply counts only when they have it; otherwise it is an error, and the call is repeated.
+    pub async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
+        if call.number >= EXACT_MAX || call.generation.0 >= EXACT_MAX {
+            return Err(StoreError::Corrupt(format!(
+                "call {} of generation {} is beyond 2^53",
+                call.number, call.generation.0
+            )));
+        }
+        let groups = match &call.body {
+            CallBody::Reserve { bring_in, items } => grouped(call.shard, bring_in, items),
+            CallBody::MoveOut { .. } => Vec::new(),
+        };
+        let reply = self.execute(self.call_work(call, &groups)).await?;
+        let items = match &call.body {
+            CallBody::Reserve { items, .. } => items.len(),
+            CallBody::MoveOut { .. } => 0,
+        };
+        decode(&reply, &groups, items).map_err(|problem| malformed("a call", call.shard, problem))
+    }
+
+    fn call_work(&self, call: &Call, groups: &[Group]) -> Work {
+        let (keys, shard) = (&self.inner.keys, call.shard);
+        let mut touched = vec![keys.meta(shard), keys.feed(shard), keys.calls(shard)];
+        let function = match &call.body {
+            CallBody::Reserve { .. } => library::RESERVE,
+            CallBody::MoveOut { .. } => library::MOVE_OUT,
+        };
+        match &call.body {
+            CallBody::Reserve { .. } => {
+                for group in groups {
+                    touched.extend([keys.stock(shard, group.activity), keys.buyers(shard, group.activity)]);
+                }
+            }
+            CallBody::MoveOut { sku, .. } => touched.push(keys.stock(shard, sku.activity)),
+        }
+        let mut command = library::fcall(function, &touched);
+        command.arg(call.generation.0).arg(call.process.0).arg(call.number).arg(shard.number());
+        match &call.body {
+            CallBody::Reserve { .. } => groups.iter().for_each(|group| group.put(&mut command)),
+            CallBody::MoveOut { sku, target, want } => {
+                command.arg(sku.activity.0).arg(sku.sku.0).arg(target.number()).arg(*want);
+            }
+        }
+        self.work(shard, "a call", vec![command], touched)
+    }
+
+    /// Runs a call, with the wait for replicas where it is asked for.
+    async fn execute(&self, mut work: Work) -> Result<Vec<u8>, StoreError> {
+        let options = &self.inner.options;
+        if options.wait_replicas > 0 {
+            let mut wait = redis::cmd("WAIT");
+            wait.arg(options.wait_replicas).arg(options.wait_timeout.as_millis().to_string());
+            work.commands.push(wait);
+            // WAIT waits for the writes of its own connection, and holds everybody on it up.
+            work.purpose = Use::Waiting(work.shard);
+            work.within = work.within.saturating_add(options.wait_timeout);
+        }
+        let mut answers = self.run(&work).await?.into_iter();
+        let Some(Value::BulkString(reply)) = answers.next() else {
+            return Err(malformed("a call", work.shard, "no text"));
+        };
+        let reached = match answers.next() {
+            Some(Value::Int(replicas)) => u32::try_from(replicas).unwrap_or(0),
+            _ => u32::MAX,
+        };
+        if reply.first() == Some(&b'D') && reached < options.wait_replicas {
+            return Err(StoreError::Unavailable(format!(
+                "a call in shard {} reached {reached} of {} replicas in {} ms",
+                work.shard.number(),
+                options.wait_replicas,
+                options.wait_timeout.as_millis()
+            )));
+        }
+        Ok(reply)
+    }
+}
+
+impl Group {
+    fn put(&self, command: &mut Cmd) {
+        let skus: Vec<u8> = self.skus.iter().flat_map(|sku| sku.0.to_be_bytes()).collect();
+        command.arg(self.activity.0).arg(skus).arg(self.moves.as_slice()).arg(self.items.as_slice());
+    }
+}
+
+fn group(groups: &mut Vec<Group>, sku: SkuKey) -> Option<&mut Group> {
+    let at = groups.iter().position(|group| group.activity == sku.activity).unwrap_or_else(|| {
+        let activity = sku.activity;
+        groups.push(Group {
+            activity,
+            skus: Vec::new(),
+            moves: Vec::new(),
+            items: Vec::new(),
+            positions: Vec::new(),
+        });
+        groups.len().saturating_sub(1)
+    });
+    let group = groups.get_mut(at)?;
+    // A batch names few SKUs; a list keeps their order and needs no hashing.
+    if !group.skus.contains(&sku.sku) {
+        group.skus.push(sku.sku);
+    }
+    Some(group)
+}
+
+/// Groups what is asked by activity. Items that no correct caller sends are left out: they are answered as not loaded.
+fn grouped(shard: ShardId, bring_in: &[BringIn], items: &[Item]) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for announced in bring_in {
+        if let Some(group) = group(&mut groups, announced.sku) {
+            group.moves.extend(announced.sku.sku.0.to_be_bytes());
+            group.moves.push(announced.source.number());
+            group.moves.extend(announced.out.min(EXACT_MAX).to_be_bytes());
+        }
+    }
+    for (position, item) in items.iter().enumerate() {
+        if let Some(fault) = fault_of(shard, item) {
+            tracing::error!(
+                user = %item.user, order = %item.order, sku = %item.sku, shard = shard.number(), fault,
+                "an item that no correct caller sends was refused"
+            );
+            continue;
+        }
+        if let Some(group) = group(&mut groups, item.sku) {
+            let mark = Mark {
+                order: item.order,
+                sku: item.sku,
+                quantity: item.quantity,
+                attempt: item.attempt,
+                state: OrderState::Reserved,
+                pay_by_ms: 0,
+            };
+            codec::put_short(&mut group.items, item.user, &mark);
+            group.positions.push(position);
+        }
+    }
+    groups
+}
+
+fn fault_of(shard: ShardId, item: &Item) -> Option<&'static str> {
+    if UserId::new(item.user.0).is_none() {
+        return Some("user id out of range");
+    }
+    if ShardId::of(item.user) != shard {
+        return Some("the user belongs to another shard");
+    }
+    if item.quantity == 0 {
+        return Some("quantity 0");
+    }
+    if item.order.0 == 0 || i64::try_from(item.order.0).is_err() {
+        return Some("order number out of range");
+    }
+    None
+}
+
+fn decode(reply: &[u8], groups: &[Group], items: usize) -> Result<Reply, Malformed> {
+    let mut fields = Fields::of(reply);
+    match fields.u8()? {
+        b'D' => {
+            let (generation, seq, counters) = (Gen(fields.u64()?), fields.u64()?, fields.counters()?);
+            let mut answers = vec![ItemAnswer::NotLoaded; items];
+            for group in groups {
+                decode_answers(&mut fields, group, &mut answers)?;
+            }
+            Ok(Reply::Done(Done { generation, seq, counters, answers }))
+        }
+        b'S' => Ok(Reply::Stale),
+        b'G' => Ok(Reply::Gen(Gen(fields.u64()?))),
+        b'R' => Ok(Reply::Recovering),
+        other => Err(format!("letter {other}")),
+    }
+}
+
+fn decode_answers(
+    fields: &mut Fields<'_>,
+    group: &Group,
+    answers: &mut [ItemAnswer],
+) -> Result<(), Malformed> {
+    let all_reserved = fields.u8()? == 1;
+    for position in &group.positions {
+        let answer = match if all_reserved { 1 } else { fields.u8()? } {
+            1 => ItemAnswer::Reserved,
+            2 => ItemAnswer::Already(fields.mark(group.activity, true)?),
+            3 => ItemAnswer::EmptyHere,
+            4 => ItemAnswer::NotAgain,
+            5 => ItemAnswer::NotLoaded,
+            other => return Err(format!("item answer {other}")),
+        };
+        if let Some(slot) = answers.get_mut(*position) {
+            *slot = answer;
+        }
+    }
+    Ok(())
+}

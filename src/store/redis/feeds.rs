@@ -1,0 +1,338 @@
+//! Following the 16 feeds: blocking reads on connections of their own.
+//!
+//! Without a cluster one `XREAD` blocks on all 16. In a cluster each shard has its own read, run by a task each that
+//! outlives the call that began it: the first one with news ends the wait, the others go on and answer a later call.
+//! Before it waits, a call asks every shard once, so that those it does not name were current when it began.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, RedisError, Value};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use super::answers::{bytes, list, malformed, text};
+use super::codec;
+use super::keys::Keys;
+use super::link::Link;
+use super::options::RedisOptions;
+use super::shards::RedisShards;
+use super::trouble::{self, Remedy};
+use super::types::EntryId;
+use crate::stock::calls::{Gen, SHARDS, ShardId};
+use crate::store::{FeedPositions, FeedRead, StoreError};
+
+/// The longest one command blocks; a connection that is gone unnoticed is noticed after this.
+pub(super) const BLOCK_MAX: Duration = Duration::from_secs(1);
+/// Entries of one shard in one read.
+const ENTRIES_MAX: usize = 256;
+
+/// An entry as Redis gave it.
+pub(super) type RawEntry = (EntryId, Vec<u8>);
+/// A key and its entries.
+pub(super) type RawStream = (Vec<u8>, Vec<RawEntry>);
+/// What one shard's blocking read came to.
+type Woken = (ShardId, (Gen, u64), Result<Vec<RawEntry>, StoreError>);
+
+#[derive(Debug)]
+pub(super) struct FeedReader {
+    options: Arc<RedisOptions>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The connection of the one read over all shards, and whether an abandoned read may still block it.
+    single: Option<Arc<Link>>,
+    is_blocked: bool,
+    /// The cluster's reads: the position that each running one follows.
+    following: HashMap<ShardId, (Gen, u64)>,
+    reads: JoinSet<Woken>,
+    links: HashMap<ShardId, Arc<Link>>,
+}
+
+impl FeedReader {
+    pub(super) fn new(options: &Arc<RedisOptions>) -> Self {
+        Self { options: Arc::clone(options), state: Mutex::new(State::default()) }
+    }
+}
+
+impl RedisShards {
+    /// Events after `after`, for all shards; waits up to `wait` when there are none. Shards not named had no more
+    /// when the call began. An entry that cannot be read is logged and told as a gap: a snapshot leads past it.
+    pub async fn read_feeds(
+        &self,
+        after: &FeedPositions,
+        wait: Duration,
+    ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
+        let deadline = Instant::now().checked_add(wait);
+        let mut state = self.inner.feeds.state.lock().await;
+        if !self.inner.options.cluster {
+            return self.read_single(&mut state, after, deadline).await;
+        }
+        let mut news = Vec::new();
+        for (shard, position) in ShardId::all().zip(after) {
+            let work = self.work(
+                shard,
+                "a feed",
+                vec![read(&self.inner.keys, &[(shard, *position)], None)],
+                vec![self.inner.keys.feed(shard)],
+            );
+            let answer = self.run(&work).await?.into_iter().next().unwrap_or_default();
+            let entries = streams(answer).map_err(|problem| malformed("a feed", shard, problem))?;
+            news.extend(self.interpret(
+                shard,
+                *position,
+                entries.into_iter().flat_map(|(_, entries)| entries),
+            ));
+        }
+        if !news.is_empty() || wait.is_zero() {
+            return Ok(news);
+        }
+        self.read_cluster(&mut state, after, deadline).await
+    }
+
+    async fn read_single(
+        &self,
+        state: &mut State,
+        after: &FeedPositions,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
+        let (options, keys) = (&self.inner.options, &self.inner.keys);
+        let link = state.single.get_or_insert_with(|| Arc::new(Link::new(self.inner.nodes.first(), options)));
+        let link = Arc::clone(link);
+        if std::mem::replace(&mut state.is_blocked, true) {
+            link.reset().await;
+        }
+        let positions: Vec<_> = ShardId::all().zip(after.iter().copied()).collect();
+        loop {
+            let block = until(deadline).min(BLOCK_MAX);
+            let command = read(keys, &positions, Some(block));
+            let answer = blocking(&link, command, block, options.call_timeout)
+                .await
+                .map_err(|error| trouble::told(&error, "a feed", &link.node));
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(error) => return Err(self.wrong_feed(&link, error).await),
+            };
+            let streams =
+                streams(answer).map_err(|problem| StoreError::Corrupt(format!("a feed: {problem}")))?;
+            let mut news = Vec::new();
+            for (key, entries) in streams {
+                let Some((shard, position)) =
+                    positions.iter().find(|(shard, _)| keys.feed(*shard).as_bytes() == key.as_slice())
+                else {
+                    continue;
+                };
+                news.extend(self.interpret(*shard, *position, entries.into_iter()));
+            }
+            if !news.is_empty() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                state.is_blocked = false;
+                return Ok(news);
+            }
+        }
+    }
+
+    /// Names the feed that is of another type, if one is.
+    async fn wrong_feed(&self, link: &Link, error: StoreError) -> StoreError {
+        if !matches!(error, StoreError::Corrupt(_)) {
+            return error;
+        }
+        let mut types = Pipeline::new();
+        let feeds: Vec<_> = ShardId::all().map(|shard| self.inner.keys.feed(shard)).collect();
+        for feed in &feeds {
+            types.cmd("TYPE").arg(feed);
+        }
+        let answers = link.send(&types, self.inner.options.call_timeout).await.unwrap_or_default();
+        let wrong = feeds.iter().zip(answers).find_map(|(feed, answer)| {
+            text(answer).filter(|found| found != "stream" && found != "none").map(|found| (feed, found))
+        });
+        match wrong {
+            Some((feed, found)) => StoreError::Corrupt(format!(
+                "a feed: the key {feed} at {} is a {found}, which rushgate did not make",
+                link.node
+            )),
+            None => error,
+        }
+    }
+
+    async fn read_cluster(
+        &self,
+        state: &mut State,
+        after: &FeedPositions,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
+        loop {
+            for (shard, position) in ShardId::all().zip(after) {
+                if state.following.get(&shard) != Some(position) {
+                    self.follow(state, shard, *position, until(deadline).min(BLOCK_MAX));
+                }
+            }
+            let woken = match deadline {
+                Some(deadline) => match timeout_at(deadline, state.reads.join_next()).await {
+                    Ok(woken) => woken,
+                    Err(_) => return Ok(Vec::new()),
+                },
+                None => state.reads.join_next().await,
+            };
+            let Some(Ok((shard, position, read))) = woken else { continue };
+            if state.following.get(&shard) == Some(&position) {
+                state.following.remove(&shard);
+            }
+            if after.get(shard.index()) != Some(&position) {
+                continue;
+            }
+            let entries = match read {
+                Ok(entries) => entries,
+                Err(error) => {
+                    if let Err(error) = self.inner.nodes.refresh().await {
+                        return Err(trouble::told(
+                            &error,
+                            "asking who serves what",
+                            self.inner.nodes.first(),
+                        ));
+                    }
+                    return Err(error);
+                }
+            };
+            let news: Vec<_> = self.interpret(shard, position, entries.into_iter()).into_iter().collect();
+            if !news.is_empty() {
+                return Ok(news);
+            }
+        }
+    }
+
+    /// Starts the blocking read of one shard.
+    fn follow(&self, state: &mut State, shard: ShardId, position: (Gen, u64), block: Duration) {
+        let node = self.inner.nodes.master(shard);
+        let link =
+            state.links.get(&shard).filter(|link| link.node == node && !state.following.contains_key(&shard));
+        // A read at another position may still block the connection: a new one.
+        let link = link.map_or_else(|| Arc::new(Link::new(&node, &self.inner.feeds.options)), Arc::clone);
+        state.links.insert(shard, Arc::clone(&link));
+        state.following.insert(shard, position);
+        let command = read(&self.inner.keys, &[(shard, position)], Some(block));
+        let within = self.inner.options.call_timeout;
+        state.reads.spawn(async move {
+            let answer = blocking(&link, command, block, within).await;
+            let read = answer
+                .map_err(|error| trouble::told(&error, "a feed", &link.node))
+                .and_then(|answer| streams(answer).map_err(|problem| malformed("a feed", shard, problem)))
+                .map(|streams| streams.into_iter().flat_map(|(_, entries)| entries).collect());
+            (shard, position, read)
+        });
+    }
+
+    /// What entries after a position mean to its reader; `None` for none.
+    fn interpret(
+        &self,
+        shard: ShardId,
+        (generation, seq): (Gen, u64),
+        entries: impl Iterator<Item = RawEntry>,
+    ) -> Option<(ShardId, FeedRead)> {
+        let (mut events, mut due, mut is_gap) = (Vec::new(), seq.wrapping_add(1), false);
+        for (id, body) in entries {
+            if id != (EntryId { generation, seq: due }) {
+                is_gap = true;
+                break;
+            }
+            match codec::event(id.generation, id.seq, &body).1 {
+                Ok(event) => events.push(event),
+                Err(problem) => {
+                    tracing::error!(
+                        key = self.inner.keys.feed(shard), entry = %id, problem,
+                        "a feed entry cannot be read; a snapshot leads past it"
+                    );
+                    is_gap = true;
+                    break;
+                }
+            }
+            due = due.wrapping_add(1);
+        }
+        match (events.is_empty(), is_gap) {
+            // What comes before a gap is told first; the next read finds the gap at its beginning.
+            (false, _) => Some((shard, FeedRead::Events(events))),
+            (true, true) => Some((shard, FeedRead::Gap)),
+            (true, false) => None,
+        }
+    }
+}
+
+/// What is left until a deadline; none is far away.
+pub(super) fn until(deadline: Option<Instant>) -> Duration {
+    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
+}
+
+/// Appends `BLOCK`; Redis takes 0 as for ever.
+pub(super) fn put_block(command: &mut Cmd, block: Option<Duration>) {
+    if let Some(millis) = block.map(|block| block.as_millis()).filter(|millis| *millis > 0) {
+        command.arg("BLOCK").arg(millis.to_string());
+    }
+}
+
+fn read(keys: &Keys, positions: &[(ShardId, (Gen, u64))], block: Option<Duration>) -> Cmd {
+    let mut command = redis::cmd("XREAD");
+    command.arg("COUNT").arg(ENTRIES_MAX);
+    put_block(&mut command, block);
+    command.arg("STREAMS");
+    for (shard, _) in positions {
+        command.arg(keys.feed(*shard));
+    }
+    for (_, (generation, seq)) in positions {
+        command.arg(EntryId { generation: *generation, seq: *seq }.to_string());
+    }
+    command
+}
+
+/// Sends one command that may block for a while.
+pub(super) async fn blocking(
+    link: &Link,
+    command: Cmd,
+    block: Duration,
+    within: Duration,
+) -> Result<Value, RedisError> {
+    let mut commands = Pipeline::with_capacity(1);
+    commands.add_command(command);
+    let mut again = true;
+    loop {
+        let sent = link.send(&commands, within.saturating_add(block)).await;
+        let answer = sent.and_then(|answers| answers.into_iter().next().unwrap_or_default().extract_error());
+        match answer {
+            // Closed while idle: once more on a new connection.
+            Err(error) if again && trouble::remedy(&error, false) == Remedy::Refresh => again = false,
+            answer => return answer,
+        }
+    }
+}
+
+/// The answer of `XREAD` and `XREADGROUP`: entries per key.
+pub(super) fn streams(answer: Value) -> Result<Vec<RawStream>, String> {
+    if answer == Value::Nil {
+        return Ok(Vec::new());
+    }
+    let torn = || "an answer that lists no entries".to_owned();
+    let mut streams = Vec::with_capacity(SHARDS);
+    for stream in list(answer).ok_or_else(torn)? {
+        let mut parts = list(stream).ok_or_else(torn)?.into_iter();
+        let key = parts.next().and_then(bytes).ok_or_else(torn)?;
+        let mut entries = Vec::new();
+        for entry in parts.next().and_then(list).ok_or_else(torn)? {
+            let mut parts = list(entry).ok_or_else(torn)?.into_iter();
+            let id = parts.next().and_then(entry_id).ok_or_else(torn)?;
+            // An entry that was deleted has no fields; one of somebody else's has others.
+            let body = parts.next().and_then(list).and_then(|fields| bytes(fields.into_iter().nth(1)?));
+            entries.push((id, body.unwrap_or_default()));
+        }
+        streams.push((key, entries));
+    }
+    Ok(streams)
+}
+
+/// `generation-seq`.
+pub(super) fn entry_id(id: Value) -> Option<EntryId> {
+    let id = text(id)?;
+    let (generation, seq) = id.split_once('-')?;
+    Some(EntryId { generation: Gen(generation.parse().ok()?), seq: seq.parse().ok()? })
+}

@@ -1,0 +1,91 @@
+//! Names of keys. Everything of a shard carries its hash tag, so that one function touches it atomically and a
+//! cluster keeps it on one node.
+
+use crate::protocol::ActivityId;
+use crate::stock::calls::ShardId;
+
+/// The hash slots of the tags `{00}` to `{15}` (CRC16 of the tag; fixed by Redis Cluster's specification).
+pub(super) const SLOTS: [u16; 16] =
+    [13254, 9191, 4996, 933, 13122, 9059, 4864, 801, 13006, 8943, 247, 4310, 8373, 12436, 115, 4178];
+
+/// The consumer group over the feeds.
+pub(super) const GROUP: &str = "settle";
+
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
+    }
+
+    fn of(&self, shard: ShardId, rest: &str) -> String {
+        format!("{}:{{{:02}}}:{rest}", self.prefix, shard.number())
+    }
+
+    pub(super) fn meta(&self, shard: ShardId) -> String {
+        self.of(shard, "meta")
+    }
+
+    pub(super) fn feed(&self, shard: ShardId) -> String {
+        self.of(shard, "feed")
+    }
+
+    pub(super) fn calls(&self, shard: ShardId) -> String {
+        self.of(shard, "calls")
+    }
+
+    pub(super) fn stock(&self, shard: ShardId, activity: ActivityId) -> String {
+        self.of(shard, &format!("{activity}:stock"))
+    }
+
+    pub(super) fn buyers(&self, shard: ShardId, activity: ActivityId) -> String {
+        self.of(shard, &format!("{activity}:buyers"))
+    }
+
+    /// Where a recovery lays content before it is switched in; `attempt` is another for every attempt.
+    pub(super) fn staged(&self, shard: ShardId, attempt: &str, activity: ActivityId, what: &str) -> String {
+        self.of(shard, &format!("staged:{attempt}:{activity}:{what}"))
+    }
+}
+
+pub(super) fn slot(shard: ShardId) -> u16 {
+    SLOTS.get(shard.index()).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+
+    fn crc16(bytes: &[u8]) -> u16 {
+        bytes.iter().fold(0, |mut crc, byte| {
+            crc ^= u16::from(*byte) << 8;
+            for _ in 0..8 {
+                crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            }
+            crc
+        })
+    }
+
+    #[test]
+    fn the_slots_are_those_of_the_tags() {
+        for shard in ShardId::all() {
+            assert_eq!(slot(shard), crc16(format!("{:02}", shard.number()).as_bytes()) % 16384);
+        }
+    }
+
+    #[test]
+    fn keys_look_like_the_protocol_says() {
+        let (keys, shard) = (Keys::new("seckill"), ShardId::ALL[7]);
+        assert_eq!(keys.meta(shard), "seckill:{07}:meta");
+        assert_eq!(keys.stock(shard, ActivityId(12)), "seckill:{07}:12:stock");
+        assert_eq!(
+            keys.staged(shard, "3-ab", ActivityId(12), "buyers"),
+            "seckill:{07}:staged:3-ab:12:buyers"
+        );
+    }
+}

@@ -1,0 +1,37 @@
+//! The library of Redis Functions. Its name and its functions carry a version, so that gateways of two versions
+//! work side by side on one Redis; what a version's functions store is what the next version's must read.
+
+/// The library as `FUNCTION LOAD` takes it.
+pub(super) const CODE: &str = concat!(
+    "#!lua name=rushgate_1\n",
+    include_str!("lua/base.lua"),
+    include_str!("lua/calls.lua"),
+    include_str!("lua/reads.lua"),
+    include_str!("lua/writers.lua"),
+    include_str!("lua/recovery.lua"),
+);
+
+pub(super) const RESERVE: &str = "rg1_reserve";
+pub(super) const MOVE_OUT: &str = "rg1_move_out";
+pub(super) const GUARD: &str = "rg1_guard";
+pub(super) const COUNTERS: &str = "rg1_counters";
+pub(super) const MARKS: &str = "rg1_marks";
+pub(super) const TAIL: &str = "rg1_tail";
+pub(super) const LOAD: &str = "rg1_load";
+pub(super) const SETTLED: &str = "rg1_settled";
+pub(super) const RELEASE: &str = "rg1_release";
+pub(super) const END: &str = "rg1_end";
+pub(super) const ARCHIVE: &str = "rg1_archive";
+pub(super) const CLAIM: &str = "rg1_claim";
+pub(super) const BACKLOG: &str = "rg1_backlog";
+pub(super) const TRIM: &str = "rg1_trim";
+pub(super) const STATE: &str = "rg1_state";
+pub(super) const ADOPT: &str = "rg1_adopt";
+pub(super) const REBUILD: &str = "rg1_rebuild";
+
+/// `FCALL` of a function with its keys; arguments are appended by the caller.
+pub(super) fn fcall(function: &str, keys: &[String]) -> redis::Cmd {
+    let mut command = redis::cmd("FCALL");
+    command.arg(function).arg(keys.len()).arg(keys);
+    command
+}

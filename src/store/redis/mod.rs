@@ -1,0 +1,36 @@
+//! The shared store's stock: 16 shards in Redis, changed only by one library of Redis Functions.
+//!
+//! [`RedisShards`] is what a process holds of it; cheap to clone, every method may be called from any task and
+//! is answered by whatever task drives the connection. Nothing here knows SQL, leases or recoveries' leaders;
+//! those compose it (`store::shared`). On failure a method answers [`StoreError`](super::StoreError) and its
+//! outcome is unknown: every one of them may be repeated as it was.
+//!
+//! What a gateway does: `call`, `snapshot`, `read_feeds`, `time`, `probe`. What a writer does, each under the
+//! generation it knows: `load`, `settled`, `release`, `end`, `archive`; and without one: `read_group`, `claim`,
+//! `acknowledge`, `backlog`, `trim`, `forget_calls`. What the leader of a recovery does: `shard_state`, `adopt`,
+//! `content`, `rebuild`.
+
+mod answers;
+mod call;
+mod codec;
+mod feeds;
+mod group;
+mod keys;
+mod library;
+mod link;
+mod nodes;
+mod open;
+mod options;
+mod recovery;
+mod settle;
+mod shards;
+mod snapshot;
+mod trouble;
+mod types;
+
+pub use options::{RedisOpenError, RedisOptions};
+pub use shards::RedisShards;
+pub use types::{
+    ActivityContent, ActivityPhase, Adopted, AppliedLoad, Backlog, ClaimCursor, Claimed, Delivered, Entry,
+    EntryId, Guarded, Rebuilt, Release, ShardContent, ShardState,
+};

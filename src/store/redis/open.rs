@@ -1,0 +1,104 @@
+//! Opening: checks that the settings fit the server and the server fits its task, and loads the library on every
+//! master.
+
+use redis::{ErrorKind, Pipeline, RedisError};
+
+use super::answers;
+use super::link::{self, Link};
+use super::nodes::Use;
+use super::options::{RedisOpenError, RedisOptions};
+use super::shards::{RedisShards, load_library};
+
+impl RedisShards {
+    /// Reaches Redis, checks that it can hold the stock, and loads the library of functions. Redis that is only
+    /// down or loading is an error that [`is_temporary`](RedisOpenError::is_temporary): try again later.
+    pub async fn open(options: RedisOptions) -> Result<Self, RedisOpenError> {
+        check(&options)?;
+        let shards = Self::new(options);
+        let inner = &shards.inner;
+        let first = inner.nodes.first().to_owned();
+        inner.nodes.refresh().await.map_err(|error| failed(&first, &error))?;
+        for node in inner.nodes.masters() {
+            let link = inner.nodes.link(&node, Use::Commands);
+            fitness(&link, inner.options.cluster, &inner.options).await?;
+            load_library(&link, inner.options.call_timeout).await.map_err(|error| failed(&node, &error))?;
+        }
+        Ok(shards)
+    }
+}
+
+fn check(options: &RedisOptions) -> Result<(), RedisOpenError> {
+    let wrong = |what: String| Err(RedisOpenError::Settings(what));
+    if options.nodes.is_empty() {
+        return wrong("no node is named; name host:port".to_owned());
+    }
+    if let Some(node) = options.nodes.iter().find(|node| link::split(node).is_none()) {
+        return wrong(format!("{node:?} is no node; write host:port"));
+    }
+    if !options.cluster && options.nodes.len() > 1 {
+        return wrong(format!("{} nodes are named without a cluster; name one", options.nodes.len()));
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    if options.prefix.is_empty() || !options.prefix.chars().all(is_plain) {
+        return wrong(format!("the key prefix {:?} is not of letters, digits, - _ . :", options.prefix));
+    }
+    if options.call_timeout.is_zero() || options.connect_timeout.is_zero() {
+        return wrong("a timeout is 0".to_owned());
+    }
+    if options.wait_replicas > 0 && options.wait_timeout.as_millis() == 0 {
+        return wrong("replicas are waited for, but for no time (WAIT 0 is for ever)".to_owned());
+    }
+    Ok(())
+}
+
+/// What the server says of itself, against what the stock needs.
+async fn fitness(link: &Link, cluster: bool, options: &RedisOptions) -> Result<(), RedisOpenError> {
+    let mut commands = Pipeline::new();
+    commands.cmd("INFO");
+    let answers =
+        link.send(&commands, options.call_timeout).await.map_err(|error| failed(&link.node, &error))?;
+    let info = answers.into_iter().next().unwrap_or_default().extract_error();
+    let info = info.map_err(|error| failed(&link.node, &error))?;
+    let info = answers::text(info).unwrap_or_default();
+    let field = |name: &str| {
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default().trim()
+    };
+    let unfit = |reason: String| Err(RedisOpenError::Unfit { node: link.node.clone(), reason });
+    let version = field("redis_version");
+    if version.split('.').next().and_then(|major| major.parse().ok()).is_none_or(|major: u32| major < 7) {
+        return unfit(format!("it is version {version:?}; rushgate needs 7.0 or newer (functions)"));
+    }
+    if field("loading") == "1" {
+        let reason = "it is loading its data".to_owned();
+        return Err(RedisOpenError::Unavailable { node: link.node.clone(), reason });
+    }
+    if field("role") != "master" {
+        return unfit(format!("it is a {}; name the master", field("role")));
+    }
+    if (field("cluster_enabled") == "1") != cluster {
+        let (is, says) = if cluster { ("no", "a cluster") } else { ("a", "no cluster") };
+        return Err(RedisOpenError::Settings(format!(
+            "{} is {is} cluster node, the settings say {says}",
+            link.node
+        )));
+    }
+    let policy = field("maxmemory_policy");
+    if field("maxmemory") != "0" && policy.starts_with("allkeys") {
+        return unfit(format!(
+            "it evicts keys when memory is short ({policy}); set maxmemory-policy noeviction"
+        ));
+    }
+    Ok(())
+}
+
+fn failed(node: &str, error: &RedisError) -> RedisOpenError {
+    let (node, reason) = (node.to_owned(), error.to_string());
+    match (error.kind(), error.code()) {
+        (ErrorKind::InvalidClientConfig, _) => RedisOpenError::Settings(format!("{node}: {reason}")),
+        (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => {
+            RedisOpenError::Refused { node, reason }
+        }
+        (_, Some("ERR")) => RedisOpenError::Unfit { node, reason },
+        _ => RedisOpenError::Unavailable { node, reason },
+    }
+}
