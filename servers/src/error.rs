@@ -1,5 +1,6 @@
 //! What can go wrong with a server of a test. Everything here ends the test, so messages carry the log's tail.
 
+use std::fmt::{self, Debug, Display, Formatter};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -12,7 +13,7 @@ use thiserror::Error;
 const TAIL_LINES: usize = 30;
 
 /// A server did not start, did not do as told, or could not be reached.
-#[derive(Debug, Error)]
+#[derive(Error)]
 pub enum ServerError {
     /// The program is not installed.
     #[error("{program} is not installed: apt-get install {package}")]
@@ -76,6 +77,13 @@ pub enum ServerError {
         /// How it failed.
         source: io::Error,
     },
+}
+
+/// As `Display`: a test that unwraps shows the log in lines.
+impl Debug for ServerError {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        Display::fmt(self, out)
+    }
 }
 
 impl ServerError {

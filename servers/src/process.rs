@@ -179,10 +179,14 @@ impl ServerProcess {
     pub(crate) async fn pause(&self) -> Result<(), ServerError> {
         self.signal(Signal::STOP)?;
         let waiting = self.waiting("was not stopped by SIGSTOP", END_MAX);
-        while self.id().and_then(state_of).is_none_or(|state| state != "T") {
+        while !self.is_paused() {
             waiting.again().await?;
         }
         Ok(())
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.id().and_then(state_of).is_some_and(|state| state == "T")
     }
 
     pub(crate) fn resume(&self) -> Result<(), ServerError> {

@@ -17,7 +17,7 @@ const SLOTS: usize = 16_384;
 const NODE_TIMEOUT_MS: u64 = 1_000;
 const READY_MAX: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
-/// For an answer about the topology: a paused node is no master that anybody can reach.
+/// For an answer about the topology; a node that is silent this long is no master that anybody can reach.
 const ASK_MAX: Duration = Duration::from_millis(500);
 const KEYS_AT_ONCE: &str = "100";
 const MIGRATE_TIMEOUT_MS: &str = "5000";
@@ -154,30 +154,43 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until every running node says `cluster_state:ok` and sees every slot covered and every running replica
-    /// following.
+    /// Waits until every running node (not killed, not paused) says `cluster_state:ok`, all agree on who has which
+    /// slots, and every running replica follows its master.
     ///
     /// # Errors
     /// When that takes too long (60 s).
     pub async fn wait_ok(&self) -> Result<(), ServerError> {
         let begun = Instant::now();
-        for node in self.nodes.iter().filter(|node| node.process_id().is_some()) {
-            while !self.is_ok_at(node).await {
-                self.again("the cluster was not ok", begun, node).await?;
-            }
+        while let Some(asked) = self.first_not_ok().await {
+            self.again("the cluster was not ok", begun, asked).await?;
         }
         Ok(())
     }
 
-    async fn is_ok_at(&self, node: &Redis) -> bool {
-        let Ok(info) = node.cli(&["CLUSTER", "INFO"]).await else { return false };
-        let Ok(replication) = node.cli(&["INFO", "replication"]).await else { return false };
-        let Ok(nodes) = node.cli(&["CLUSTER", "NODES"]).await else { return false };
-        let follows = replication.contains("role:master") || replication.contains("master_link_status:up");
-        let all_run = self.nodes.iter().all(|node| node.process_id().is_some());
-        let replicas = nodes.lines().filter(|line| line.contains("slave")).count();
-        let sees_all = replicas == self.nodes.len().saturating_sub(self.masters) && !nodes.contains("fail");
-        info.contains("cluster_state:ok") && follows && (!all_run || sees_all)
+    fn running(&self) -> impl Iterator<Item = (usize, &Redis)> {
+        self.nodes.iter().enumerate().filter(|(_, node)| node.is_running())
+    }
+
+    async fn first_not_ok(&self) -> Option<&Redis> {
+        let all_run = self.nodes.iter().all(Redis::is_running);
+        let replicas = self.nodes.len().saturating_sub(self.masters);
+        let mut owners_seen: Option<Vec<String>> = None;
+        for (_, node) in self.running() {
+            let Ok(info) = node.cli(&["CLUSTER", "INFO"]).await else { return Some(node) };
+            let Ok(replication) = node.cli(&["INFO", "replication"]).await else { return Some(node) };
+            let Ok(nodes) = node.cli(&["CLUSTER", "NODES"]).await else { return Some(node) };
+            let follows =
+                replication.contains("role:master") || replication.contains("master_link_status:up");
+            let sees_all = nodes.lines().filter(|line| line.contains("slave")).count() == replicas
+                && !nodes.contains("fail");
+            let owners = owners(&nodes);
+            let agrees = owners_seen.as_ref().is_none_or(|seen| *seen == owners);
+            if !(info.contains("cluster_state:ok") && follows && agrees && (sees_all || !all_run)) {
+                return Some(node);
+            }
+            owners_seen = Some(owners);
+        }
+        None
     }
 
     /// All nodes: at the start the masters, then the replicas; the first replica follows the first master.
@@ -221,7 +234,7 @@ impl RedisCluster {
     /// # Errors
     /// When no node is running.
     pub async fn slot_of(&self, key: &str) -> Result<u16, ServerError> {
-        for node in &self.nodes {
+        for (_, node) in self.running() {
             if let Ok(Ok(slot)) = timeout(ASK_MAX, node.cli(&["CLUSTER", "KEYSLOT", key])).await {
                 return slot.parse().map_err(|_| ServerError::malformed("CLUSTER KEYSLOT", slot));
             }
@@ -233,7 +246,7 @@ impl RedisCluster {
     /// none, as before a promotion.
     pub async fn master_of_slot(&self, slot: u16) -> Option<usize> {
         let mut newest: Option<(u64, usize)> = None;
-        for (number, node) in self.nodes.iter().enumerate() {
+        for (number, node) in self.running() {
             let Ok(Ok(nodes)) = timeout(ASK_MAX, node.cli(&["CLUSTER", "NODES"])).await else { continue };
             let Some(myself) = myself(&nodes) else { continue };
             if myself.is_master && myself.slots.iter().any(|range| range.contains(&slot)) {
@@ -284,6 +297,7 @@ impl RedisCluster {
     }
 
     /// Moves a slot with its keys to another master, while clients go on: ASK and then MOVED are what they see.
+    /// Masters that take no part hear of it by gossip; `wait_ok` waits for that.
     ///
     /// # Errors
     /// When the slot has no master, or a node refuses.
@@ -345,6 +359,21 @@ impl RedisCluster {
         }
         Ok(())
     }
+}
+
+/// Who has which slots, as a node sees it: each master's line of CLUSTER NODES without what differs by moment.
+fn owners(nodes: &str) -> Vec<String> {
+    let mut owners: Vec<String> = nodes
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let id = words.next()?;
+            let slots: Vec<&str> = words.skip(7).filter(|word| !word.starts_with('[')).collect();
+            (!slots.is_empty()).then(|| format!("{id} {}", slots.join(" ")))
+        })
+        .collect();
+    owners.sort();
+    owners
 }
 
 /// What a node says about itself in CLUSTER NODES:

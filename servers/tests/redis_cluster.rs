@@ -42,6 +42,21 @@ async fn a_replica_is_promoted_when_its_master_is_killed_and_the_old_master_foll
 }
 
 #[tokio::test]
+async fn a_paused_master_is_replaced_and_follows_when_it_runs_on() {
+    let cluster = RedisCluster::start(3, 3, Persistence::Off).await.unwrap();
+    let slot = cluster.slot_of("{07}").await.unwrap();
+    let former = cluster.master_of_slot(slot).await.unwrap();
+    cluster.node(former).unwrap().pause().await.unwrap();
+    let promoted = cluster.wait_promotion(slot, former).await.unwrap();
+    cluster.cli("{07}", &["SET", "{07}", "new"]).await.unwrap();
+    cluster.node(former).unwrap().resume().unwrap();
+    cluster.wait_ok().await.unwrap();
+    assert_eq!(cluster.master_of_slot(slot).await, Some(promoted));
+    assert!(cluster.node(former).unwrap().cli(&["ROLE"]).await.unwrap().starts_with("slave"));
+    assert_eq!(cluster.cli("{07}", &["GET", "{07}"]).await.unwrap(), "new");
+}
+
+#[tokio::test]
 async fn a_slot_moves_with_its_keys_and_clients_are_sent_after_it() {
     let settings =
         RedisSettings { password: Some("secret".to_owned()), ..RedisSettings::new(Persistence::Off) };

@@ -2,22 +2,28 @@
 //!
 //! Run by a short command in its own process, whether or not a gateway serves the data folder. Whatever is wrong
 //! with what the operator gave is told at once, not one thing per attempt. Stock is never changed directly: a
-//! load is written first and applied exactly once, by the serving gateway or, where there is none, right here;
-//! a command that is killed in between leaves a pending load, never half of one.
+//! load is written first and applied exactly once, by the serving gateway or, where there is none, right here, and in
+//! the production store by a writer; a command that is killed in between leaves a pending load, never half of one.
 
+mod connection;
 mod validate;
 mod views;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use connection::{Connection, Place};
 
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::store::StoreError;
-use crate::store::sql::{IfMissing, NewLoad, OpenError, OperatorConnection, Refused, SqliteStore};
+use crate::store::sql::mysql::{MySqlOpenError, MySqlOptions, MySqlRefused};
+use crate::store::sql::{IfMissing, NewLoad, OpenError};
 
 pub use validate::{NAME_CHARS_MAX, NewActivity, NewSku, PRICE_MAX};
-pub use views::{ActivityDetail, ActivityView, Created, LoadView, SkuDetail, SkuView, StockChange};
+pub use views::{
+    ActivityDetail, ActivityView, AppliedBy, Created, LoadView, Preheated, SkuDetail, SkuView, StockChange,
+};
 
 /// How long a command waits for the serving gateway to apply what it wrote.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -30,7 +36,10 @@ pub enum ActivityError {
     Invalid(Problems),
     /// The data folder cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(OpenError),
+    /// The production store's database cannot be used.
+    #[error(transparent)]
+    OpenServer(MySqlOpenError),
     /// The database failed. Nothing was changed, unless the message of a later `show` says otherwise.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -52,55 +61,72 @@ impl fmt::Display for Problems {
     }
 }
 
-impl From<Refused> for ActivityError {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Open(error) => Self::Open(error),
-            Refused::Store(error) => Self::Store(error),
-            other => invalid(other.to_string()),
-        }
-    }
-}
-
 fn invalid(problem: String) -> ActivityError {
     ActivityError::Invalid(Problems(vec![problem]))
 }
 
-/// The operations on one data folder.
+/// The operations on one data folder, or on the production store's database.
 #[derive(Clone, Debug)]
 pub struct Activities {
-    data_dir: PathBuf,
+    place: Place,
+    preheat_ahead: Duration,
 }
 
 impl Activities {
-    /// Opens nothing yet.
+    /// On a data folder. Opens nothing yet.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        Self { data_dir: data_dir.into() }
+        Self { place: Place::Folder(data_dir.into()), preheat_ahead: Duration::ZERO }
     }
 
-    /// Creates an activity and loads its stock. Creates the data folder when it is missing.
+    /// On the production store's database; writers preheat so long before the opening. Opens nothing yet.
+    pub fn on_server(options: MySqlOptions, preheat_ahead: Duration) -> Self {
+        Self { place: Place::Server(options), preheat_ahead }
+    }
+
+    /// Creates an activity and loads its stock. Creates the data folder when it is missing. On the production store
+    /// the stock is loaded here only where the opening is so near that a writer would do it now.
     pub async fn create(&self, new: &NewActivity) -> Result<Created, ActivityError> {
+        let preheat_at_ms = self.preheat_at_ms(new);
+        let mut problems = Vec::new();
+        if self.is_server() && new.opens_at_ms <= now_ms() {
+            problems.push(
+                "the window opens now or did before; the stock is loaded into Redis before that, so let it open a \
+                 little later (--opens +1m)"
+                    .to_owned(),
+            );
+        }
         let activity = match new.validate() {
-            Ok(activity) => activity,
-            Err(mut problems) => {
-                problems.extend(self.taken(new.id).await);
+            Ok(activity) if problems.is_empty() => activity,
+            other => {
+                let found = other.err().unwrap_or_default();
+                problems = found.into_iter().chain(problems).chain(self.taken(new.id).await).collect();
                 return Err(ActivityError::Invalid(Problems(problems)));
             }
         };
-        let mut connection = SqliteStore::open_for_operator(&self.data_dir, IfMissing::Create).await?;
-        let loads = connection.create(&activity, new.pay_within_ms).await?;
-        let mut pending = Vec::new();
-        let deadline = tokio::time::Instant::now().checked_add(PATIENCE);
-        for load in loads {
-            // One patience for all: a gateway applies them together.
-            let left =
-                deadline.map_or(PATIENCE, |at| at.saturating_duration_since(tokio::time::Instant::now()));
-            if connection.settle(&load, left).await?.is_none() {
-                pending.push(load);
-            }
+        let mut connection = self.place.connect(IfMissing::Create).await?;
+        let mut loads = connection.create(&activity, new.pay_within_ms).await?;
+        let is_left_to_writers = preheat_at_ms.is_some_and(|at_ms| at_ms > now_ms());
+        if self.is_server() && !is_left_to_writers {
+            loads = connection.preheat(activity.id).await?;
         }
+        let pending = pending(&mut connection, loads).await?;
         connection.close().await;
-        Ok(Created { activity: ActivityView::from(&activity), pending_loads: pending })
+        Ok(Created {
+            activity: ActivityView::from(&activity),
+            pending_loads: pending,
+            preheat_at_ms: preheat_at_ms.filter(|_| is_left_to_writers),
+            applied_by: self.applied_by(),
+        })
+    }
+
+    /// Loads an activity's stock into Redis ahead of its opening; again is harmless.
+    pub async fn preheat(&self, id: u64) -> Result<Preheated, ActivityError> {
+        let id = activity_id(id)?;
+        let mut connection = self.connect().await?;
+        let loads = connection.preheat(id).await?;
+        let pending_loads = pending(&mut connection, loads).await?;
+        connection.close().await;
+        Ok(Preheated { id: id.0, pending_loads })
     }
 
     /// Every activity that is not archived, by ascending id.
@@ -160,7 +186,7 @@ impl Activities {
         let id = connection.write_load(key, load(units)).await?;
         let applied = connection.settle(&id, PATIENCE).await?;
         connection.close().await;
-        Ok(StockChange::new(key, id, units, applied))
+        Ok(StockChange::new(key, id, units, applied, self.applied_by()))
     }
 
     async fn set_entry(&self, id: u64, open: bool) -> Result<(), ActivityError> {
@@ -171,18 +197,35 @@ impl Activities {
         Ok(())
     }
 
-    async fn connect(&self) -> Result<OperatorConnection, OpenError> {
-        SqliteStore::open_for_operator(&self.data_dir, IfMissing::Refuse).await
+    async fn connect(&self) -> Result<Connection, ActivityError> {
+        self.place.connect(IfMissing::Refuse).await
     }
 
-    /// The problem of an id that is taken, for telling it beside the others. A folder that cannot be opened has
+    const fn is_server(&self) -> bool {
+        matches!(self.place, Place::Server(_))
+    }
+
+    const fn applied_by(&self) -> AppliedBy {
+        if self.is_server() { AppliedBy::Writer } else { AppliedBy::Gateway }
+    }
+
+    /// When writers load an activity's stock; `None` where they do not.
+    fn preheat_at_ms(&self, new: &NewActivity) -> Option<u64> {
+        let ahead_ms = u64::try_from(self.preheat_ahead.as_millis()).unwrap_or(u64::MAX);
+        self.is_server().then(|| new.opens_at_ms.saturating_sub(ahead_ms))
+    }
+
+    /// The problem of an id that is taken, for telling it beside the others. A database that cannot be opened has
     /// no say here: the operator's input is wrong anyway.
     async fn taken(&self, id: u64) -> Option<String> {
         let id = activity_id(id).ok()?;
         let mut connection = self.connect().await.ok()?;
         let activities = connection.activities().await.ok()?;
         connection.close().await;
-        activities.iter().any(|activity| activity.id == id).then(|| Refused::ActivityExists(id).to_string())
+        activities
+            .iter()
+            .any(|activity| activity.id == id)
+            .then(|| MySqlRefused::ActivityExists(id).to_string())
     }
 }
 
@@ -192,8 +235,27 @@ fn activity_id(id: u64) -> Result<ActivityId, ActivityError> {
     Ok(ActivityId(id))
 }
 
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Waits for loads to be applied; those that are not yet.
+async fn pending(connection: &mut Connection, loads: Vec<String>) -> Result<Vec<String>, ActivityError> {
+    let mut pending = Vec::new();
+    let deadline = tokio::time::Instant::now().checked_add(PATIENCE);
+    for load in loads {
+        // One patience for all: they are applied together.
+        let left = deadline.map_or(PATIENCE, |at| at.saturating_duration_since(tokio::time::Instant::now()));
+        if connection.settle(&load, left).await?.is_none() {
+            pending.push(load);
+        }
+    }
+    Ok(pending)
+}
+
 async fn find(
-    connection: &mut OperatorConnection,
+    connection: &mut Connection,
     id: u64,
     sku: u64,
 ) -> Result<Result<SkuKey, String>, ActivityError> {

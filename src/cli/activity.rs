@@ -6,12 +6,12 @@ use std::time::{Duration, UNIX_EPOCH};
 pub(super) use super::activity_args::ActivityArgs;
 use super::activity_args::{ActivityCommand, Common, CreateArgs, StockCommand};
 use super::output::{print, print_json};
-use super::startup::runtime;
+use super::startup::{mysql_options, runtime};
 use super::{Failure, output};
 use crate::admin::activities::{
-    Activities, ActivityDetail, ActivityError, ActivityView, Created, NewActivity, StockChange,
+    Activities, ActivityDetail, ActivityError, ActivityView, Created, NewActivity, Preheated, StockChange,
 };
-use crate::config::KeyFiles;
+use crate::config::{KeyFiles, StoreKind};
 
 /// Runs the command.
 pub(super) fn run(args: ActivityArgs) -> Result<(), Failure> {
@@ -29,6 +29,10 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
         ActivityCommand::Show(one) => {
             let (activities, json) = activities(one.common)?;
             show(json, &activities.show(one.id).await.map_err(failure)?, detail_text)
+        }
+        ActivityCommand::Preheat(one) => {
+            let (activities, json) = activities(one.common)?;
+            show(json, &activities.preheat(one.id).await.map_err(failure)?, preheated_text)
         }
         ActivityCommand::Open(one) => {
             let (activities, json) = activities(one.common)?;
@@ -61,16 +65,21 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
 }
 
 fn activities(common: Common) -> Result<(Activities, bool), Failure> {
-    let data_dir = match common.data_dir {
-        Some(data_dir) => data_dir,
-        None => common.config.load(KeyFiles::Unopened)?.store.data_dir,
+    if let Some(data_dir) = common.data_dir {
+        return Ok((Activities::new(data_dir), common.json));
+    }
+    let config = common.config.load(KeyFiles::Unopened)?;
+    let activities = match config.store.kind {
+        StoreKind::Sqlite => Activities::new(config.store.data_dir),
+        StoreKind::Redis => Activities::on_server(mysql_options(&config)?, config.writer.preheat_ahead),
     };
-    Ok((Activities::new(data_dir), common.json))
+    Ok((activities, common.json))
 }
 
 fn failure(error: ActivityError) -> Failure {
     match error {
         ActivityError::Open(error) => Failure::cannot_start(error.to_string()),
+        ActivityError::OpenServer(error) => Failure::cannot_start(error.to_string()),
         ActivityError::Invalid(_) | ActivityError::Store(_) => Failure::bad_result(error.to_string()),
     }
 }
@@ -104,11 +113,26 @@ fn created_text(created: &Created) -> String {
     if !created.pending_loads.is_empty() {
         let _ = write!(
             text,
-            "{} loads are pending: the running or the next gateway applies them",
-            created.pending_loads.len()
+            "{} loads are pending: {} applies them",
+            created.pending_loads.len(),
+            created.applied_by
         );
     }
+    if let Some(at_ms) = created.preheat_at_ms {
+        let (id, at) = (created.activity.id, time_text(at_ms));
+        let _ = write!(text, "a writer loads the stock at {at}, or now: rushgate activity preheat {id}");
+    }
     text
+}
+
+fn preheated_text(preheated: &Preheated) -> String {
+    match preheated.pending_loads.len() {
+        0 => format!("activity {}: the stock is loaded", preheated.id),
+        loads => format!(
+            "activity {}: {loads} loads are pending: the running or the next writer applies them",
+            preheated.id
+        ),
+    }
 }
 
 fn list_table(activities: &[ActivityView]) -> String {

@@ -16,10 +16,10 @@ pub(super) struct ActivityArgs {
     pub(super) command: ActivityCommand,
 }
 
-/// Where the data is, and how to print.
+/// Where the data is, and how to print. With store.kind = "redis" it is in the MySQL or MariaDB of the configuration.
 #[derive(Debug, Args)]
 pub(super) struct Common {
-    /// Data folder [default: that of the configuration]
+    /// Data folder of the embedded store [default: what the configuration says]
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -40,12 +40,14 @@ pub(super) struct One {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ActivityCommand {
-    /// Create an activity and load its stock
+    /// Create an activity; its stock is loaded at once, or with Redis before it opens
     Create(CreateArgs),
     /// All activities
     List(Common),
     /// One activity: stock, orders, what is still to be applied
     Show(One),
+    /// Load the stock into Redis before the opening; writers do it by themselves some time ahead
+    Preheat(One),
     /// Open the entry: it sells inside its window
     Open(One),
     /// Close the entry: within 100 ms everybody without an order is told ENDED

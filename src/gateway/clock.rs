@@ -3,8 +3,10 @@
 //! Any thread. The monotonic one counts from the gateway's start. The sale clock is the wall clock that windows and
 //! countdowns go by: the monotonic clock plus a base that [`Clock::follow_wall_clock`] sets anew many times a second,
 //! so that a wake reads one clock, not two. It never moves back: while the wall clock is behind, it stands still.
+//! Where many gateways share a store, its time is the sale clock instead (see `sale_clock`), and the wall clock is
+//! not looked at.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// One reading of both clocks.
@@ -27,15 +29,22 @@ impl Now {
 #[derive(Debug)]
 pub(super) struct Clock {
     started: Instant,
-    /// Unix nanoseconds at the gateway's start, by the wall clock of the last look.
+    /// Unix nanoseconds at the gateway's start, by the wall clock of the last look, or by the store's.
     base_ns: AtomicU64,
+    /// The store's time counts, not the wall clock.
+    is_the_stores: AtomicBool,
     /// The latest sale time that was told to anybody.
     told_ms: AtomicU64,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { started: Instant::now(), base_ns: AtomicU64::new(wall_ns()), told_ms: AtomicU64::new(0) }
+        Self {
+            started: Instant::now(),
+            base_ns: AtomicU64::new(wall_ns()),
+            is_the_stores: AtomicBool::new(false),
+            told_ms: AtomicU64::new(0),
+        }
     }
 }
 
@@ -55,14 +64,23 @@ impl Clock {
 
     /// Takes over what the wall clock says now. Until the next time the sale clock runs on by itself.
     pub(super) fn follow_wall_clock(&self) {
-        self.follow(wall_ns());
+        if !self.is_the_stores.load(Ordering::Relaxed) {
+            self.follow(wall_ns());
+        }
+    }
+
+    /// From now on the sale clock is the monotonic one plus this: the store's time at the gateway's start.
+    pub(super) fn follow_store(&self, base_ns: u64) {
+        self.is_the_stores.store(true, Ordering::Relaxed);
+        self.base_ns.store(base_ns, Ordering::Relaxed);
     }
 
     fn follow(&self, wall_ns: u64) {
         self.base_ns.store(wall_ns.saturating_sub(self.mono_ns()), Ordering::Relaxed);
     }
 
-    fn mono_ns(&self) -> u64 {
+    /// Monotonic nanoseconds since the gateway's start.
+    pub(super) fn mono_ns(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
@@ -91,5 +109,16 @@ mod tests {
         assert!(clock.now().mono_ns >= later.mono_ns, "the monotonic clock goes on");
         clock.follow(later.sale_ms.saturating_add(HOUR_MS).saturating_mul(1_000_000));
         assert!(clock.now().sale_ms >= later.sale_ms.saturating_add(HOUR_MS), "and goes on from there");
+    }
+
+    #[test]
+    fn where_the_stores_time_counts_the_wall_clock_does_not() {
+        let clock = Clock::default();
+        let ahead_ns = wall_ns().saturating_add(HOUR_MS.saturating_mul(1_000_000));
+        clock.follow_store(ahead_ns);
+        let first = clock.now();
+        assert!(first.sale_ms >= ahead_ns / 1_000_000, "{first:?}");
+        clock.follow_wall_clock();
+        assert!(clock.now().sale_ms.saturating_sub(first.sale_ms) < 1_000, "it runs on by itself");
     }
 }

@@ -22,6 +22,7 @@ mod post;
 mod proxy;
 mod proxy_header;
 mod roster;
+mod sale_clock;
 mod session;
 mod settings;
 mod start;

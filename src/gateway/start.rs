@@ -19,6 +19,7 @@ use super::door::Door;
 use super::funnel::Funnel;
 use super::listener::Port;
 use super::on_sale::OnSale;
+use super::sale_clock::SaleClock;
 use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::trouble::Trouble;
@@ -121,6 +122,10 @@ impl Gateway {
         if stock_state.wait_for(|state| state.is_known).await.is_err() {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
         }
+        let sale_clock = SaleClock::default();
+        tasks.extend(
+            sale_clock.start(Arc::clone(&core), Arc::clone(&store)).await?.map(|task| task.abort_handle()),
+        );
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
         tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
         let stop_workers = watch::Sender::new(false);

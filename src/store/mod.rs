@@ -69,6 +69,12 @@ pub trait ReservationStore: Send + Sync + 'static {
         wait: Duration,
     ) -> impl Future<Output = Result<Vec<(ShardId, FeedRead)>, StoreError>> + Send;
 
+    /// The time since the Unix epoch by the clock that all gateways of this store open and close by. `None`: only one
+    /// gateway can use it, and its wall clock is that clock.
+    fn sale_time(&self) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send {
+        std::future::ready(Ok(None))
+    }
+
     /// Waits until a recovery under a generation above `after` asks this process for its marks; `after` is that of
     /// the last one it has begun to answer, `Gen(0)` before the first. One that is under way already is given at
     /// once, also to a process that registered under its generation. Dropping the future loses nothing.

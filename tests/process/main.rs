@@ -13,12 +13,15 @@
 )]
 
 mod bad_input;
+mod balancer;
 #[path = "../gateway/bystander.rs"]
 mod bystander;
 mod crash;
 mod descriptors;
 mod house;
 mod operators;
+mod production;
+mod redis_configurations;
 mod refusals;
 mod serving;
 mod start;

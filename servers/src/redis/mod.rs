@@ -287,6 +287,11 @@ impl Redis {
         self.process.pause().await
     }
 
+    /// Whether it runs and is not paused.
+    pub fn is_running(&self) -> bool {
+        self.process.id().is_some() && !self.process.is_paused()
+    }
+
     /// Lets it run on (SIGCONT).
     ///
     /// # Errors

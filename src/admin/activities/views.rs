@@ -46,7 +46,40 @@ pub struct SkuView {
 pub struct Created {
     /// What was written.
     pub activity: ActivityView,
-    /// Loads that the running or the next gateway will apply; empty when all stock is loaded.
+    /// Loads that are still to be applied; empty when all stock is loaded, or will be by the preheat.
+    pub pending_loads: Vec<String>,
+    /// Unix milliseconds; when writers will load the stock, where that is left to them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preheat_at_ms: Option<u64>,
+    /// Who applies what is pending.
+    #[serde(skip)]
+    pub applied_by: AppliedBy,
+}
+
+/// Who applies loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppliedBy {
+    /// The gateway that serves the data folder.
+    Gateway,
+    /// Any writer of the production store.
+    Writer,
+}
+
+impl fmt::Display for AppliedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gateway => "the running or the next gateway",
+            Self::Writer => "the running or the next writer",
+        })
+    }
+}
+
+/// The result of a preheat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Preheated {
+    /// The activity.
+    pub id: u32,
+    /// Loads that writers are still to apply; empty when all stock is in Redis.
     pub pending_loads: Vec<String>,
 }
 
@@ -100,11 +133,20 @@ pub struct StockChange {
     pub asked: u32,
     /// Units really added or removed; none while the load is pending.
     pub applied: Option<u32>,
+    /// Who applies it while it is pending.
+    #[serde(skip)]
+    pub applied_by: AppliedBy,
 }
 
 impl StockChange {
-    pub(super) fn new(key: SkuKey, load: String, asked: u32, applied: Option<u32>) -> Self {
-        Self { activity: key.activity.0, sku: key.sku.0, load, asked, applied }
+    pub(super) fn new(
+        key: SkuKey,
+        load: String,
+        asked: u32,
+        applied: Option<u32>,
+        applied_by: AppliedBy,
+    ) -> Self {
+        Self { activity: key.activity.0, sku: key.sku.0, load, asked, applied, applied_by }
     }
 }
 
@@ -114,8 +156,8 @@ impl fmt::Display for StockChange {
             Some(applied) => write!(f, "applied {applied} of {} units ({})", self.asked, self.load),
             None => write!(
                 f,
-                "pending: {} units will be applied by the running or the next gateway ({})",
-                self.asked, self.load
+                "pending: {} units will be applied by {} ({})",
+                self.asked, self.applied_by, self.load
             ),
         }
     }

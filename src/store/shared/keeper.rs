@@ -1,0 +1,225 @@
+//! The keeper: a process's heartbeat, and its ear for recoveries.
+//!
+//! One task per gateway and writer. Every half second it renews the heartbeat in SQL, which tells the generation and a
+//! recovery that waits for hand-ins; when something suggests that shards are closed it looks, and tries to lead
+//! their recovery, which runs in a task of its own so that the heartbeat never waits for it. It ends when everybody who
+//! listens to it has gone.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use tokio::time::MissedTickBehavior;
+
+use super::lease::Lease;
+use super::recovery::{self, Recovered};
+use crate::stock::calls::{ProcessNumber, RecoveryCall};
+use crate::store::failures::{Failures, Say};
+use crate::store::redis::RedisShards;
+use crate::store::sql::mysql::{MySqlInstallation, ProcessKind, Renewal};
+use crate::store::{Registration, StoreError};
+
+/// How often the heartbeat is renewed.
+const RENEW_INTERVAL: Duration = Duration::from_millis(500);
+/// How long one renewal may take; the next is sent instead.
+const RENEW_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How often shards are looked at though nothing suggests it: a writer may be the only one that would notice.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// Between two looks while something suggests that shards are closed.
+const SUSPICION_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What the rest of the process may know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeeperState {
+    /// Whether answers may be acknowledged.
+    pub holds_lease: bool,
+    /// How often the lease had run out.
+    pub leases_lost: u64,
+    /// Recoveries that this process led to their end.
+    pub recoveries_led: u64,
+    /// How long the shards of the last one were closed, as far as this process saw; milliseconds.
+    pub last_closed_ms: u64,
+    /// Reservations given up because no unit was left for them, over all recoveries led.
+    pub promises_broken: u64,
+}
+
+/// Between the keeper and the store.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) lease: Lease,
+    pub(super) recovery: watch::Sender<Option<RecoveryCall>>,
+    pub(super) state: watch::Sender<KeeperState>,
+    suspicion: Notify,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self {
+            lease: Lease::new(),
+            recovery: watch::Sender::new(None),
+            state: watch::Sender::default(),
+            suspicion: Notify::new(),
+        }
+    }
+}
+
+impl Told {
+    /// A shard may be closed.
+    pub(super) fn suspect(&self) {
+        self.suspicion.notify_one();
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Keeper {
+    redis: RedisShards,
+    sql: MySqlInstallation,
+    process: ProcessNumber,
+    kind: ProcessKind,
+    told: Arc<Told>,
+    failures: Failures,
+}
+
+impl Keeper {
+    /// Registers a gateway.
+    pub(super) async fn register_gateway(
+        redis: RedisShards,
+        sql: MySqlInstallation,
+        told: Arc<Told>,
+    ) -> Result<(Registration, Self), StoreError> {
+        Self::register(redis, sql, ProcessKind::Gateway, told).await
+    }
+
+    /// Registers a writer; its keeper is to be run.
+    pub async fn register_writer(
+        redis: RedisShards,
+        sql: MySqlInstallation,
+    ) -> Result<(Registration, Self), StoreError> {
+        Self::register(redis, sql, ProcessKind::Writer, Arc::default()).await
+    }
+
+    async fn register(
+        redis: RedisShards,
+        sql: MySqlInstallation,
+        kind: ProcessKind,
+        told: Arc<Told>,
+    ) -> Result<(Registration, Self), StoreError> {
+        let sent_at = Instant::now();
+        let registration = sql.register(kind).await?;
+        told.lease.renewed(sent_at, registration.generation);
+        let process = registration.process;
+        Ok((registration, Self { redis, sql, process, kind, told, failures: Failures::default() }))
+    }
+
+    /// How things stand.
+    pub fn state(&self) -> watch::Receiver<KeeperState> {
+        self.told.state.subscribe()
+    }
+
+    /// Runs until nobody else knows of it.
+    pub async fn run(mut self) {
+        let leading = tokio::spawn(lead(self.redis.clone(), self.sql.clone(), Arc::clone(&self.told), self.kind));
+        let mut tick = tokio::time::interval(RENEW_INTERVAL);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Two: this one and the leading task's.
+        while Arc::strong_count(&self.told) > 2 || self.told.state.receiver_count() > 0 {
+            tick.tick().await;
+            self.renew().await;
+        }
+        leading.abort();
+    }
+
+    async fn renew(&mut self) {
+        let sent_at = Instant::now();
+        let renewed = match tokio::time::timeout(RENEW_TIMEOUT, self.sql.renew(self.process)).await {
+            Ok(renewed) => renewed,
+            Err(_) => Err(StoreError::Unavailable("the heartbeat was not taken in time".to_owned())),
+        };
+        match renewed {
+            Ok(Some(Renewal { generation, recovery })) => {
+                if let Some(failures) = self.failures.succeeded() {
+                    tracing::info!(failures, "the heartbeat reaches the database again");
+                }
+                if let Some(notice) = recovery {
+                    // Before the lease: who believes the new lease finds the recovery's call.
+                    let call = RecoveryCall {
+                        generation: notice.generation,
+                        closed: notice.closed,
+                        rebuilt: notice.rebuilt,
+                    };
+                    self.told.recovery.send_if_modified(|known| known.replace(call) != Some(call));
+                }
+                self.told.lease.renewed(sent_at, generation);
+            }
+            Ok(None) => tracing::error!(
+                process = self.process.0,
+                "the database does not know this process any more: nothing is acknowledged; restart it"
+            ),
+            Err(error) => match self.failures.failed(sent_at) {
+                Say::Nothing => {}
+                Say::First => tracing::warn!(%error, "the heartbeat does not reach the database"),
+                Say::Summary(count) => tracing::warn!(%error, count, "the heartbeat does not reach the database"),
+            },
+        }
+        let lease = &self.told.lease;
+        self.told.state.send_if_modified(|state| {
+            let (holds_lease, leases_lost) = (lease.is_held(), lease.times_lost());
+            let is_news = (state.holds_lease, state.leases_lost) != (holds_lease, leases_lost);
+            (state.holds_lease, state.leases_lost) = (holds_lease, leases_lost);
+            is_news
+        });
+    }
+}
+
+/// Looks for closed shards, now and then and when somebody suspects some, and leads their recovery if nobody else
+/// does. A gateway that suspects nothing asks Redis nothing.
+async fn lead(redis: RedisShards, sql: MySqlInstallation, told: Arc<Told>, kind: ProcessKind) {
+    let mut failures = Failures::default();
+    let mut closed_since: Option<Instant> = None;
+    loop {
+        let pause = if closed_since.is_some() { SUSPICION_INTERVAL } else { LOOK_INTERVAL };
+        match kind {
+            ProcessKind::Gateway if closed_since.is_none() => told.suspicion.notified().await,
+            _ => {
+                let _ = tokio::time::timeout(pause, told.suspicion.notified()).await;
+            }
+        }
+        let began = Instant::now();
+        match recovery::recover(&redis, &sql).await {
+            Ok(Recovered::AllOpen) => {
+                if let Some(since) = closed_since.take() {
+                    tracing::info!(closed_ms = millis(since), "all shards are open again");
+                }
+            }
+            Ok(Recovered::SomebodyElseLeads) => {
+                closed_since.get_or_insert(began);
+                tokio::time::sleep(SUSPICION_INTERVAL).await;
+            }
+            Ok(Recovered::Opened { generation, shards, broken }) => {
+                let closed_ms = millis(closed_since.take().unwrap_or(began));
+                tracing::info!(generation = generation.0, shards, closed_ms, broken, "shards recovered and opened");
+                told.state.send_modify(|state| {
+                    state.recoveries_led = state.recoveries_led.saturating_add(1);
+                    state.last_closed_ms = closed_ms;
+                    state.promises_broken = state.promises_broken.saturating_add(broken);
+                });
+            }
+            Err(error) => {
+                closed_since.get_or_insert(began);
+                match failures.failed(began) {
+                    Say::Nothing => {}
+                    Say::First => tracing::warn!(%error, "shards cannot be recovered yet"),
+                    Say::Summary(count) => tracing::warn!(%error, count, "shards cannot be recovered yet"),
+                }
+                tokio::time::sleep(SUSPICION_INTERVAL).await;
+                continue;
+            }
+        }
+        let _ = failures.succeeded();
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

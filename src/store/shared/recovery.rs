@@ -1,0 +1,187 @@
+//! One recovery, by its leader (rule 11): all closed shards as one.
+//!
+//! Run by a keeper's leading task; whoever holds the lock in SQL leads, and a leader that dies loses it. Nothing here
+//! is remembered between two attempts: every step may be repeated, by this or another leader, under a newer
+//! generation. A shard that cannot be reached keeps the others closed, because what moved between two shards can only
+//! be told by both; when it answers again the recovery goes on.
+
+use std::time::Duration;
+
+use super::merge::{self, Known, Merged};
+use crate::stock::calls::{Gen, SHARDS, ShardId, SkuCounters};
+use crate::store::StoreError;
+use crate::store::redis::{Adopted, Rebuilt, RedisShards, ShardContent, ShardState};
+use crate::store::sql::mysql::{Leadership, MySqlInstallation};
+
+/// Between two looks at who has handed in.
+const HAND_IN_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What an attempt came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recovered {
+    /// There was nothing to do.
+    AllOpen,
+    /// Another process is at it.
+    SomebodyElseLeads,
+    /// Done.
+    Opened {
+        /// The generation that it began.
+        generation: Gen,
+        /// How many were closed.
+        shards: u64,
+        /// Reservations given up.
+        broken: u64,
+    },
+}
+
+/// Looks at all shards and recovers those that are closed.
+pub(super) async fn recover(redis: &RedisShards, sql: &MySqlInstallation) -> Result<Recovered, StoreError> {
+    if all_open(&states(redis).await?, sql.generation().await?) {
+        return Ok(Recovered::AllOpen);
+    }
+    let Some(mut leadership) = sql.try_lead().await? else { return Ok(Recovered::SomebodyElseLeads) };
+    let recovered = attempts(redis, sql, &mut leadership).await;
+    leadership.end().await;
+    recovered
+}
+
+async fn attempts(
+    redis: &RedisShards,
+    sql: &MySqlInstallation,
+    leadership: &mut Leadership,
+) -> Result<Recovered, StoreError> {
+    let mut is_first = true;
+    loop {
+        let states = states(redis).await?;
+        // As the leader: what was seen before the lock may be another leader's work by now.
+        if is_first && all_open(&states, sql.generation().await?) {
+            return Ok(Recovered::AllOpen);
+        }
+        is_first = false;
+        if let Some(recovered) = attempt(redis, sql, leadership, &states).await? {
+            return Ok(recovered);
+        }
+    }
+}
+
+/// `None`: a shard has closed meanwhile, or changed its process; once more, under a new generation.
+async fn attempt(
+    redis: &RedisShards,
+    sql: &MySqlInstallation,
+    leadership: &mut Leadership,
+    states: &[ShardState],
+) -> Result<Option<Recovered>, StoreError> {
+    let mut closed = [false; SHARDS];
+    for (shut, state) in closed.iter_mut().zip(states) {
+        *shut = !state.is_open;
+    }
+    let generation = leadership.raise_generation(&closed).await?;
+    let shut: Vec<ShardId> =
+        ShardId::all().zip(closed).filter(|(_, closed)| *closed).map(|(shard, _)| shard).collect();
+    tracing::warn!(
+        generation = generation.0,
+        shards = ?shut.iter().map(|shard| shard.number()).collect::<Vec<_>>(),
+        "recovering shards that are closed"
+    );
+    let Some(open) = adopt(redis, states, generation).await? else { return Ok(None) };
+    wait_for_hand_ins(sql, generation).await?;
+    let mut surviving = Vec::with_capacity(shut.len());
+    for shard in &shut {
+        let content = redis.content(*shard).await?;
+        if states.get(shard.index()).is_some_and(|state| state.run_id != content.run_id) {
+            return Ok(None);
+        }
+        surviving.push((*shard, content));
+    }
+    let merged = merge::merge(known(sql, generation, surviving, open).await?);
+    tell_losses(&merged);
+    for (user, mark) in &merged.broken {
+        sql.fail(*user, mark).await?;
+    }
+    for (shard, content) in &merged.contents {
+        if !write(redis, *shard, generation, content).await? {
+            return Ok(None);
+        }
+    }
+    leadership.recovery_done(generation).await?;
+    Ok(Some(Recovered::Opened {
+        generation,
+        shards: shut.len() as u64,
+        broken: merged.broken.len() as u64,
+    }))
+}
+
+async fn states(redis: &RedisShards) -> Result<Vec<ShardState>, StoreError> {
+    let mut states = Vec::with_capacity(SHARDS);
+    for shard in ShardId::ALL {
+        states.push(redis.shard_state(shard).await?);
+    }
+    Ok(states)
+}
+
+fn all_open(states: &[ShardState], generation: Gen) -> bool {
+    states.iter().all(|state| state.is_open && state.generation == generation)
+}
+
+/// Step 2: open shards take over the generation, and nothing of an older one is served there any more.
+async fn adopt(
+    redis: &RedisShards,
+    states: &[ShardState],
+    generation: Gen,
+) -> Result<Option<Vec<(ShardId, Vec<SkuCounters>)>>, StoreError> {
+    let mut open = Vec::new();
+    for (shard, state) in ShardId::all().zip(states).filter(|(_, state)| state.is_open) {
+        match redis.adopt(shard, &state.run_id, generation).await? {
+            Adopted::Adopted(counters) => open.push((shard, counters)),
+            Adopted::Refused => return Ok(None),
+        }
+    }
+    Ok(Some(open))
+}
+
+/// Step 3: a gateway that falls silent is not waited for.
+async fn wait_for_hand_ins(sql: &MySqlInstallation, generation: Gen) -> Result<(), StoreError> {
+    while !sql.hand_ins_missing(generation).await?.is_empty() {
+        tokio::time::sleep(HAND_IN_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// Step 5: SQL is read last.
+async fn known(
+    sql: &MySqlInstallation,
+    generation: Gen,
+    surviving: Vec<(ShardId, ShardContent)>,
+    open: Vec<(ShardId, Vec<SkuCounters>)>,
+) -> Result<Known, StoreError> {
+    todo!()
+}
+
+fn tell_losses(merged: &Merged) {
+    for (user, mark) in &merged.broken {
+        tracing::error!(
+            user = %user, order = %mark.order, sku = %mark.sku, quantity = mark.quantity,
+            "a reservation is lost: no unit is left for it; its order is FAILED"
+        );
+    }
+    for (sku, units) in &merged.missing_units {
+        tracing::error!(
+            %sku, units,
+            "settled orders hold more units than were ever loaded; reconcile this SKU before it is sold on"
+        );
+    }
+}
+
+/// Step 7; false if the shard is another process's by now.
+async fn write(
+    redis: &RedisShards,
+    shard: ShardId,
+    generation: Gen,
+    content: &ShardContent,
+) -> Result<bool, StoreError> {
+    Ok(match redis.rebuild(shard, &content.run_id, generation, content).await? {
+        Rebuilt::Opened => true,
+        Rebuilt::AlreadyOpen(opened) => opened == generation,
+        Rebuilt::OtherProcess(_) | Rebuilt::LaterGeneration(_) => false,
+    })
+}

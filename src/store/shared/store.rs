@@ -1,0 +1,177 @@
+//! [`SharedStore`]: Redis's answers, as far as the lease lets them be believed.
+//!
+//! Every method may be called from any task. An answer that comes while the lease is out, or that is of an older
+//! generation than the last renewal told, is not passed on: the caller repeats the call and its clients hear
+//! UNCONFIRMED meanwhile.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::keeper::{Keeper, Told};
+use crate::protocol::UserId;
+use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, ShardId, Snapshot};
+use crate::store::catalog::{Activity, Catalogue};
+use crate::store::redis::RedisShards;
+use crate::store::sql::mysql::MySqlInstallation;
+use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
+
+/// What a gateway of the shared form works on.
+#[derive(Clone, Debug)]
+pub struct SharedStore {
+    redis: RedisShards,
+    sql: MySqlInstallation,
+    told: Arc<Told>,
+    keeper: Arc<OnceLock<ProcessNumber>>,
+}
+
+impl SharedStore {
+    /// Composes the two; nothing runs before [`register`](ReservationStore::register).
+    pub fn new(redis: RedisShards, sql: MySqlInstallation) -> Self {
+        Self { redis, sql, told: Arc::default(), keeper: Arc::default() }
+    }
+
+    /// The shards in Redis.
+    pub const fn redis(&self) -> &RedisShards {
+        &self.redis
+    }
+
+    /// The database.
+    pub const fn sql(&self) -> &MySqlInstallation {
+        &self.sql
+    }
+
+    /// How the lease and the recoveries stand; for metrics and readiness.
+    pub fn keeper_state(&self) -> watch::Receiver<super::KeeperState> {
+        self.told.state.subscribe()
+    }
+
+    /// Ends this process's registration: no recovery waits for its heartbeat.
+    pub async fn retire(&self) -> Result<(), StoreError> {
+        match self.keeper.get() {
+            Some(process) => self.sql.retire(*process).await,
+            None => Ok(()),
+        }
+    }
+
+    fn process(&self) -> Result<ProcessNumber, StoreError> {
+        self.keeper.get().copied().ok_or_else(|| StoreError::Unavailable("not registered yet".to_owned()))
+    }
+
+    /// Nothing is acknowledged without the lease.
+    fn acknowledge(&self) -> Result<Gen, StoreError> {
+        if self.told.lease.is_held() {
+            return Ok(self.told.lease.generation());
+        }
+        Err(StoreError::Unavailable(
+            "the database could not be told for two seconds that this gateway lives, so nothing is acknowledged; \
+             see whether the database can be reached"
+                .to_owned(),
+        ))
+    }
+}
+
+impl ReservationStore for SharedStore {
+    async fn register(&self) -> Result<Registration, StoreError> {
+        if self.keeper.get().is_some() {
+            return Err(StoreError::Corrupt("this process is registered already".to_owned()));
+        }
+        let (registration, keeper) =
+            Keeper::register_gateway(self.redis.clone(), self.sql.clone(), Arc::clone(&self.told)).await?;
+        let _ = self.keeper.set(registration.process);
+        tokio::spawn(keeper.run());
+        Ok(registration)
+    }
+
+    async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
+        let reply = self.redis.call(call).await;
+        match reply? {
+            Reply::Done(done) => {
+                let generation = self.acknowledge()?;
+                if done.generation < generation {
+                    // A recovery has begun since: what it says may have been written off.
+                    return Ok(Reply::Gen(generation));
+                }
+                Ok(Reply::Done(done))
+            }
+            Reply::Recovering => {
+                self.told.suspect();
+                Ok(Reply::Recovering)
+            }
+            other => Ok(other),
+        }
+    }
+
+    async fn snapshot(&self, shard: ShardId) -> Result<Snapshot, StoreError> {
+        let snapshot = self.redis.snapshot(shard).await.inspect_err(|_| self.told.suspect())?;
+        let generation = self.acknowledge()?;
+        if snapshot.generation < generation {
+            return Err(StoreError::Unavailable(format!(
+                "shard {} is of generation {}, the installation of {}: a recovery is under way",
+                shard.number(),
+                snapshot.generation.0,
+                generation.0
+            )));
+        }
+        Ok(snapshot)
+    }
+
+    async fn read_feeds(
+        &self,
+        after: &FeedPositions,
+        wait: Duration,
+    ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
+        let mut reads = self.redis.read_feeds(after, wait).await.inspect_err(|_| self.told.suspect())?;
+        let generation = self.acknowledge()?;
+        for (_, read) in &mut reads {
+            let is_old = matches!(read, FeedRead::Events(events)
+                if events.iter().any(|event| event.generation < generation));
+            if is_old {
+                *read = FeedRead::Gap;
+            }
+        }
+        Ok(reads)
+    }
+
+    async fn sale_time(&self) -> Result<Option<Duration>, StoreError> {
+        self.redis.time().await.map(Some)
+    }
+
+    async fn next_recovery(&self, after: Gen) -> RecoveryCall {
+        let mut recoveries = self.told.recovery.subscribe();
+        loop {
+            let found = recoveries.wait_for(|call| call.is_some_and(|call| call.generation > after)).await;
+            match found.map(|call| *call) {
+                Ok(Some(call)) => return call,
+                Ok(None) => {}
+                // The sender lives as long as this store does.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
+    async fn hand_in(&self, generation: Gen, marks: &[(UserId, Mark)]) -> Result<(), StoreError> {
+        self.sql.hand_in(self.process()?, generation, marks).await
+    }
+
+    async fn fail(&self, user: UserId, mark: &Mark) -> Result<Mark, StoreError> {
+        self.sql.fail(user, mark).await
+    }
+}
+
+impl Catalogue for SharedStore {
+    async fn version(&self) -> Result<u64, StoreError> {
+        self.sql.version().await
+    }
+
+    async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
+        self.sql.activities().await
+    }
+
+    /// Writers drive them; a gateway only sees what comes of it.
+    async fn drive_loads(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+}
