@@ -105,6 +105,10 @@ mod tests {
             clock.learn(at, at + 4 * MS, BASE_NS + at + 2 * MS);
         }
         let later = 4_000 * MS;
-        assert_eq!(clock.learn(later, later + 4 * MS, BASE_NS + later + 2 * MS), BASE_NS, "and forgotten in time");
+        assert_eq!(
+            clock.learn(later, later + 4 * MS, BASE_NS + later + 2 * MS),
+            BASE_NS,
+            "and forgotten in time"
+        );
     }
 }

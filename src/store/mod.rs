@@ -7,6 +7,7 @@
 pub mod catalog;
 pub mod failures;
 pub mod redis;
+pub mod shared;
 pub mod sql;
 
 use std::future::Future;

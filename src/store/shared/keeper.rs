@@ -119,7 +119,8 @@ impl Keeper {
 
     /// Runs until nobody else knows of it.
     pub async fn run(mut self) {
-        let leading = tokio::spawn(lead(self.redis.clone(), self.sql.clone(), Arc::clone(&self.told), self.kind));
+        let leading =
+            tokio::spawn(lead(self.redis.clone(), self.sql.clone(), Arc::clone(&self.told), self.kind));
         let mut tick = tokio::time::interval(RENEW_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Two: this one and the leading task's.
@@ -159,7 +160,9 @@ impl Keeper {
             Err(error) => match self.failures.failed(sent_at) {
                 Say::Nothing => {}
                 Say::First => tracing::warn!(%error, "the heartbeat does not reach the database"),
-                Say::Summary(count) => tracing::warn!(%error, count, "the heartbeat does not reach the database"),
+                Say::Summary(count) => {
+                    tracing::warn!(%error, count, "the heartbeat does not reach the database")
+                }
             },
         }
         let lease = &self.told.lease;
@@ -198,7 +201,13 @@ async fn lead(redis: RedisShards, sql: MySqlInstallation, told: Arc<Told>, kind:
             }
             Ok(Recovered::Opened { generation, shards, broken }) => {
                 let closed_ms = millis(closed_since.take().unwrap_or(began));
-                tracing::info!(generation = generation.0, shards, closed_ms, broken, "shards recovered and opened");
+                tracing::info!(
+                    generation = generation.0,
+                    shards,
+                    closed_ms,
+                    broken,
+                    "shards recovered and opened"
+                );
                 told.state.send_modify(|state| {
                     state.recoveries_led = state.recoveries_led.saturating_add(1);
                     state.last_closed_ms = closed_ms;

@@ -39,7 +39,7 @@ impl Lease {
         let until = sent_at.saturating_duration_since(self.started).saturating_add(LEASE);
         let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
         let before_ms = self.holds_until_ms.fetch_max(until_ms, Ordering::AcqRel);
-        if before_ms > 0 && before_ms < self.now_ms() {
+        if before_ms > 0 && before_ms <= self.now_ms() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -173,15 +173,15 @@ fn apply_orders(shards: &mut BTreeMap<ShardId, Shard>, orders: &[SqlOrder]) {
         }
         shard.merge(order.user, mark);
     }
-    // What another number of the same user hides must still not stay live under its own.
-    let over: HashSet<OrderNumber> = orders
+    // Also where the mark that won is further along than SQL's row. With the user, because two may collide under a number.
+    let over: HashSet<(UserId, OrderNumber)> = orders
         .iter()
         .filter(|order| order.is_in_ledger || !order.mark.state.is_live())
-        .map(|order| order.mark.order)
+        .map(|order| (order.user, order.mark.order))
         .collect();
     for shard in shards.values_mut() {
-        for mark in shard.marks.values_mut().filter(|mark| over.contains(&mark.order)) {
-            if mark.state.is_live() {
+        for ((_, user), mark) in &mut shard.marks {
+            if mark.state.is_live() && over.contains(&(*user, mark.order)) {
                 mark.state = OrderState::Closed;
             }
         }

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use super::merge::{self, Known, Merged};
+use super::merge::{self, Known, Merged, SqlLoad, SqlOrder};
 use crate::stock::calls::{Gen, SHARDS, ShardId, SkuCounters};
 use crate::store::StoreError;
-use crate::store::redis::{Adopted, Rebuilt, RedisShards, ShardContent, ShardState};
-use crate::store::sql::mysql::{Leadership, MySqlInstallation};
+use crate::store::redis::{ActivityPhase, Adopted, Rebuilt, RedisShards, ShardContent, ShardState};
+use crate::store::sql::mysql::{ActivityState, Leadership, MySqlInstallation, RecoveredLoad, RecoveryRecord};
 
 /// Between two looks at who has handed in.
 const HAND_IN_INTERVAL: Duration = Duration::from_millis(20);
@@ -41,7 +41,7 @@ pub(super) async fn recover(redis: &RedisShards, sql: &MySqlInstallation) -> Res
     }
     let Some(mut leadership) = sql.try_lead().await? else { return Ok(Recovered::SomebodyElseLeads) };
     let recovered = attempts(redis, sql, &mut leadership).await;
-    leadership.end().await;
+    leadership.resign().await;
     recovered
 }
 
@@ -96,19 +96,17 @@ async fn attempt(
     let merged = merge::merge(known(sql, generation, surviving, open).await?);
     tell_losses(&merged);
     for (user, mark) in &merged.broken {
-        sql.fail(*user, mark).await?;
+        sql.fail(*user, mark, "lost in a recovery, and no unit was left for it").await?;
     }
     for (shard, content) in &merged.contents {
         if !write(redis, *shard, generation, content).await? {
             return Ok(None);
         }
     }
-    leadership.recovery_done(generation).await?;
-    Ok(Some(Recovered::Opened {
-        generation,
-        shards: shut.len() as u64,
-        broken: merged.broken.len() as u64,
-    }))
+    if leadership.recovery_done(generation, &shut).await? != RecoveryRecord::Recorded {
+        return Ok(None);
+    }
+    Ok(Some(Recovered::Opened { generation, shards: shut.len() as u64, broken: merged.broken.len() as u64 }))
 }
 
 async fn states(redis: &RedisShards) -> Result<Vec<ShardState>, StoreError> {
@@ -141,20 +139,52 @@ async fn adopt(
 
 /// Step 3: a gateway that falls silent is not waited for.
 async fn wait_for_hand_ins(sql: &MySqlInstallation, generation: Gen) -> Result<(), StoreError> {
-    while !sql.hand_ins_missing(generation).await?.is_empty() {
+    loop {
+        let live = sql.live_gateways().await?;
+        let handed_in = sql.hand_ins(generation).await?;
+        if live.iter().all(|gateway| handed_in.contains(gateway)) {
+            return Ok(());
+        }
         tokio::time::sleep(HAND_IN_INTERVAL).await;
     }
-    Ok(())
 }
 
-/// Step 5: SQL is read last.
+/// Step 5: what was handed in, also by gateways that have fallen silent since; then SQL, last.
 async fn known(
     sql: &MySqlInstallation,
     generation: Gen,
     surviving: Vec<(ShardId, ShardContent)>,
     open: Vec<(ShardId, Vec<SkuCounters>)>,
 ) -> Result<Known, StoreError> {
-    todo!()
+    let mut known = Known { surviving, open, ..Known::default() };
+    for gateway in sql.hand_ins(generation).await? {
+        known.handed_in.extend(sql.handed_in(generation, gateway).await?);
+    }
+    let shards: Vec<ShardId> = known.surviving.iter().map(|(shard, _)| *shard).collect();
+    let read = sql.read_for_recovery(&shards).await?;
+    known.orders = read
+        .orders
+        .into_iter()
+        .map(|order| SqlOrder { user: order.user, mark: order.mark, is_in_ledger: order.released })
+        .collect();
+    known.loads = read
+        .loads
+        .into_iter()
+        .map(|RecoveredLoad { load, is_recorded }| SqlLoad {
+            shard: load.shard,
+            activity: load.activity,
+            is_undone_take: !is_recorded && load.changes.iter().any(|(_, units)| *units < 0),
+            id: load.load_id,
+            amounts: load.changes,
+        })
+        .collect();
+    let phase = |state| match state {
+        ActivityState::Created | ActivityState::Loaded => ActivityPhase::Live,
+        ActivityState::Ending => ActivityPhase::Ending,
+        ActivityState::Archived => ActivityPhase::Archived,
+    };
+    known.phases = read.activities.into_iter().map(|(id, state)| (id, phase(state))).collect();
+    Ok(known)
 }
 
 fn tell_losses(merged: &Merged) {

@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::keeper::{Keeper, Told};
-use crate::protocol::UserId;
+use crate::protocol::{OrderState, UserId};
 use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue};
 use crate::store::redis::RedisShards;
-use crate::store::sql::mysql::MySqlInstallation;
+use crate::store::sql::mysql::{FailOutcome, HandIn, MySqlInstallation};
 use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 
 /// What a gateway of the shared form works on.
@@ -153,11 +153,25 @@ impl ReservationStore for SharedStore {
     }
 
     async fn hand_in(&self, generation: Gen, marks: &[(UserId, Mark)]) -> Result<(), StoreError> {
-        self.sql.hand_in(self.process()?, generation, marks).await
+        match self.sql.hand_in(self.process()?, generation, marks).await? {
+            HandIn::Taken => {}
+            HandIn::Gen(current) => tracing::info!(
+                generation = generation.0,
+                current = current.0,
+                "too late to hand in for this recovery: another one has begun"
+            ),
+        }
+        Ok(())
     }
 
     async fn fail(&self, user: UserId, mark: &Mark) -> Result<Mark, StoreError> {
-        self.sql.fail(user, mark).await
+        let reason = "lost in a recovery, and no unit was left for it";
+        Ok(match self.sql.fail(user, mark, reason).await? {
+            FailOutcome::Failed | FailOutcome::WasFailed => {
+                Mark { state: OrderState::Failed, pay_by_ms: 0, ..*mark }
+            }
+            FailOutcome::Stands(mark) => mark,
+        })
     }
 }
 

@@ -129,7 +129,12 @@ impl ShardUnits {
         self.skus.iter().filter(|(sku, _)| self.loaded.contains(sku)).map(|(sku, units)| SkuCounters {
             sku: *sku,
             free: u32::try_from(units.free().max(0)).unwrap_or(u32::MAX),
-            out: units.out.iter().filter(|(_, count)| **count > 0).map(|(peer, count)| (*peer, *count)).collect(),
+            out: units
+                .out
+                .iter()
+                .filter(|(_, count)| **count > 0)
+                .map(|(peer, count)| (*peer, *count))
+                .collect(),
             brought_in: units
                 .brought_in
                 .iter()

@@ -284,7 +284,10 @@ fn an_archived_activity_leaves_its_tombstone_alone() {
 
 #[test]
 fn a_reservation_that_no_unit_is_left_for_is_named() {
-    let (settled, lost) = ((user(0, 0), mark(1, 1, OrderState::PendingPayment)), (user(0, 1), mark(2, 1, OrderState::Reserved)));
+    let (settled, lost) = (
+        (user(0, 0), mark(1, 1, OrderState::PendingPayment)),
+        (user(0, 1), mark(2, 1, OrderState::Reserved)),
+    );
     let mut known = one_closed(1, &[]);
     known.handed_in = vec![lost];
     known.orders = vec![SqlOrder { user: settled.0, mark: settled.1, is_in_ledger: false }];

@@ -60,6 +60,11 @@ impl MySqlInstallation {
         retried!(retire(&self.pool, process))
     }
 
+    /// The number of the last recovery.
+    pub async fn generation(&self) -> Result<Gen, StoreError> {
+        retried!(generation(&self.pool))
+    }
+
     /// Gateways that renewed within three seconds.
     pub async fn live_gateways(&self) -> Result<Vec<ProcessNumber>, StoreError> {
         retried!(live(&self.pool))
