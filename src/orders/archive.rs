@@ -167,7 +167,8 @@ async fn is_in_transit(
         for counters in activities.iter().filter(|one| one.id == id).flat_map(|one| &one.counters) {
             let sku = counters.sku;
             out.extend(counters.out.iter().map(|(target, units)| ((sku, *shard, *target), *units)));
-            brought_in.extend(counters.brought_in.iter().map(|(source, units)| ((sku, *source, *shard), *units)));
+            brought_in
+                .extend(counters.brought_in.iter().map(|(source, units)| ((sku, *source, *shard), *units)));
         }
     }
     out.retain(|_, units| *units > 0);

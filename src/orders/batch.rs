@@ -126,7 +126,12 @@ impl Assembly {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, clippy::indexing_slicing, reason = "tests")]
+    #![allow(
+        clippy::unwrap_used,
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "tests"
+    )]
 
     use super::*;
     use crate::protocol::{ActivityId, OrderNumber, SkuId, SkuKey, UserId};
@@ -168,7 +173,13 @@ mod tests {
 
     #[test]
     fn entries_are_never_cut_and_a_batch_is_full_at_its_rows() {
-        let entries = vec![reserves(1, 1, 3), reserves(1, 2, 3), reserves(1, 3, 3), reserves(1, 4, 30), reserves(1, 5, 1)];
+        let entries = vec![
+            reserves(1, 1, 3),
+            reserves(1, 2, 3),
+            reserves(1, 3, 3),
+            reserves(1, 4, 30),
+            reserves(1, 5, 1),
+        ];
         assert_eq!(batches(7, vec![delivered(1, entries)]), [(1, 6, 2), (1, 3, 1), (1, 30, 1), (1, 1, 1)]);
     }
 
@@ -185,8 +196,12 @@ mod tests {
     #[test]
     fn what_says_nothing_to_a_writer_is_acknowledged_with_its_neighbours() {
         let settled = Change::Marked(vec![(UserId(9), mark(9, OrderState::PendingPayment))]);
-        let entries =
-            vec![entry(1, 0, Change::Moved), reserves(1, 1, 2), entry(1, 2, settled), entry(1, 3, Change::Loaded)];
+        let entries = vec![
+            entry(1, 0, Change::Moved),
+            reserves(1, 1, 2),
+            entry(1, 2, settled),
+            entry(1, 3, Change::Loaded),
+        ];
         assert_eq!(batches(100, vec![delivered(1, entries)]), [(1, 2, 4)]);
     }
 

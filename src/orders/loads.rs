@@ -79,7 +79,8 @@ async fn drive(context: &Context, load: &ShardLoad) -> Result<bool, StoreError> 
     // After the row was read: a recovery that begins later finds the row.
     let generation = context.sql.generation().await?;
     crash_point::pass("writer.before_load");
-    let told = context.redis.load(load.shard, generation, &load.load_id, load.activity, &load.changes).await?;
+    let told =
+        context.redis.load(load.shard, generation, &load.load_id, load.activity, &load.changes).await?;
     crash_point::pass("writer.after_load");
     let Guarded::Done(applied) = told else { return Ok(false) };
     let recorded = context.sql.load_done(load, generation, &applied).await?;

@@ -102,7 +102,11 @@ mod tests {
         put_back.claimed(shard, Gen(3), before);
         assert_eq!(put_back.due().len(), SHARDS, "it still was under the old one");
         put_back.claimed(shard, Gen(4), before);
-        assert_eq!(put_back.due().len(), SHARDS, "what was delivered until it was seen open may be dropped too");
+        assert_eq!(
+            put_back.due().len(),
+            SHARDS,
+            "what was delivered until it was seen open may be dropped too"
+        );
         let before = put_back.due()[5].1;
         put_back.claimed(shard, Gen(4), before);
         assert_eq!(put_back.due().len(), SHARDS - 1);

@@ -11,6 +11,8 @@ const BATCHES: usize = 2;
 #[derive(Debug)]
 pub(super) struct ReadAhead {
     rows_wanted: usize,
+    /// While nothing with rows was seen.
+    first_count: usize,
     /// Of the recent past: halved now and then.
     entries: usize,
     rows: usize,
@@ -21,7 +23,9 @@ impl ReadAhead {
     pub(super) fn new(batch_rows_max: usize, rows_per_s: u32) -> Self {
         let rows_wanted = batch_rows_max.saturating_mul(BATCHES).max(1);
         let limit = usize::try_from(rows_per_s).unwrap_or(usize::MAX);
-        Self { rows_wanted: if limit == 0 { rows_wanted } else { rows_wanted.min(limit) }, entries: 0, rows: 0 }
+        let (rows_wanted, first_count) =
+            if limit == 0 { (rows_wanted, 8) } else { (rows_wanted.min(limit), 1) };
+        Self { rows_wanted, first_count, entries: 0, rows: 0 }
     }
 
     /// What a read brought.
@@ -36,11 +40,11 @@ impl ReadAhead {
 
     /// Entries to ask each feed for.
     pub(super) fn count(&self) -> usize {
+        if self.rows == 0 {
+            return self.first_count;
+        }
         let rows_per_feed = self.rows_wanted.div_ceil(SHARDS);
-        // Nothing seen yet, or nothing with rows: as if each entry had the most usual number of rows.
-        let (entries, rows) = if self.rows == 0 { (1, 64) } else { (self.entries, self.rows) };
-        let count = rows_per_feed.saturating_mul(entries).div_ceil(rows.max(1));
-        count.clamp(1, COUNT_MAX)
+        rows_per_feed.saturating_mul(self.entries).div_ceil(self.rows).clamp(1, COUNT_MAX)
     }
 }
 
@@ -51,7 +55,7 @@ mod tests {
     #[test]
     fn it_asks_for_a_few_batches_whatever_an_entry_holds() {
         let mut ahead = ReadAhead::new(512, 0);
-        assert_eq!(ahead.count(), 1);
+        assert_eq!(ahead.count(), 8);
         ahead.saw(1000, 1000);
         assert_eq!(ahead.count(), 64, "64 entries of 16 feeds are two batches");
         for _ in 0..200 {

@@ -163,7 +163,11 @@ impl Reader {
             if !delivered.entries.is_empty() {
                 crash_point::pass("writer.entries_claimed");
                 let entries = delivered.entries.len();
-                tracing::info!(shard = shard.number(), entries, "took over entries that were not acknowledged");
+                tracing::info!(
+                    shard = shard.number(),
+                    entries,
+                    "took over entries that were not acknowledged"
+                );
                 self.context.counters.add_len(Count::EntriesClaimed, entries);
             }
             if !self.take(delivered) || !self.hand_on().await {

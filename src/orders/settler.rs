@@ -163,4 +163,3 @@ pub(super) fn put_back(context: &Context, batch: &Batch, current: Option<Gen>) {
 
 /// How many batches may wait between two stages.
 pub(super) const WAITING_BATCHES: usize = 1;
-

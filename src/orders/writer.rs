@@ -114,12 +114,15 @@ impl Writer {
         }
         while let Ok(Some(_)) =
             tokio::time::timeout_at(tokio::time::Instant::from_std(deadline), self.others.join_next()).await
-        {}
+        {
+        }
         self.others.abort_all();
         match tokio::time::timeout(RETIRE_TIMEOUT, self.sql.retire(self.process)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tell_not_retired(self.process, &error),
-            Err(_) => tell_not_retired(self.process, &StoreError::Unavailable("no answer in time".to_owned())),
+            Err(_) => {
+                tell_not_retired(self.process, &StoreError::Unavailable("no answer in time".to_owned()))
+            }
         }
         if all_done { Stopped::Done } else { Stopped::LeftBehind }
     }
