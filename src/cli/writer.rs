@@ -136,7 +136,9 @@ async fn tried<T, E: Display, F: Future<Output = Result<T, E>>>(
             Err(error) if is_temporary(&error) => match failures.failed(Instant::now()) {
                 Say::Nothing => {}
                 Say::First => tracing::warn!(what, %error, "not there yet; it is tried again"),
-                Say::Summary(count) => tracing::warn!(what, %error, count, "still not there; it is tried again"),
+                Say::Summary(count) => {
+                    tracing::warn!(what, %error, count, "still not there; it is tried again")
+                }
             },
             Err(error) => return Err(Failure::cannot_start(error.to_string())),
         }

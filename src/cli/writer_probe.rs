@@ -96,7 +96,13 @@ fn put_keeper(text: &mut String, state: KeeperState) {
     single(text, "rushgate_recoveries_led_total", "counter", "Recoveries led to their end", led);
     single(text, "rushgate_promises_broken_total", "counter", "Reservations given up in recoveries", broken);
     let closed_ms = state.last_closed_ms;
-    single(text, "rushgate_last_closed_ms", "gauge", "How long shards were closed at the last recovery", closed_ms);
+    single(
+        text,
+        "rushgate_last_closed_ms",
+        "gauge",
+        "How long shards were closed at the last recovery",
+        closed_ms,
+    );
     single(text, "rushgate_leases_lost_total", "counter", "Times the lease ran out", state.leases_lost);
 }
 

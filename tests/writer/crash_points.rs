@@ -45,10 +45,9 @@ async fn rule_13_a_crash_while_claiming_and_one_at_a_dead_letter_lose_nothing() 
     let mut world = World::with_stock(1000).await;
     world.reserve(1..=200).await;
     world.append_rubbish(shared_redis().await, ShardId::ALL[0]).await;
-    crash(&world, "writer.entries_read");
-    crash(&world, "writer.entries_claimed");
     crash(&world, "writer.before_dead_letter");
     crash(&world, "writer.after_dead_letter");
+    crash(&world, "writer.entries_claimed");
     let writer = WriterProcess::working(&world, "");
     world.drained().await;
     world.audit(1000, 200).await;
@@ -86,9 +85,12 @@ async fn rule_14_a_crash_in_a_release_or_in_the_outbox_gives_back_and_tells_once
     for (_, mark) in &rows[..20] {
         assert_eq!(world.sql.close_order(mark.order, "not paid").await.unwrap(), CloseOutcome::Closed);
     }
-    for point in
-        ["writer.before_release", "writer.after_release", "writer.after_release:7", "writer.after_releases_done"]
-    {
+    for point in [
+        "writer.before_release",
+        "writer.after_release",
+        "writer.after_release:7",
+        "writer.after_releases_done",
+    ] {
         crash(&world, point);
         assert!(world.free().await <= 980);
         if point == "writer.after_release:7" {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rushgate::protocol::{ActivityId, OrderState};
-use rushgate::store::sql::mysql::{ActivityState, CloseOutcome, FailOutcome};
 use rushgate::store::sql::NewLoad;
+use rushgate::store::sql::mysql::{ActivityState, CloseOutcome, FailOutcome};
 
 use super::child::WriterProcess;
 use super::house::{ACTIVITY, SKU, World, eventually};
@@ -50,7 +50,8 @@ async fn rule_14_the_ledger_gives_a_unit_back_exactly_once() {
     assert_eq!(world.sql.fail(user, &mark, "given up").await.unwrap(), FailOutcome::Failed);
     let writer = WriterProcess::working(&world, "");
     world.drained().await;
-    eventually("its unit is back", || async { world.sql.due_releases(0, 10).await.unwrap().is_empty() }).await;
+    eventually("its unit is back", || async { world.sql.due_releases(0, 10).await.unwrap().is_empty() })
+        .await;
     assert_eq!(world.marks().await[&user].state, OrderState::Failed);
     assert_eq!(world.free().await, 971);
     let (_, figures) = world.sql.figures(ACTIVITY).await.unwrap();

@@ -134,7 +134,8 @@ impl World {
         assert_eq!(self.sql.preheat(ACTIVITY).await.unwrap(), Preheat::Loaded);
         let generation = self.sql.generation().await.unwrap();
         for load in self.sql.due_loads(1000).await.unwrap() {
-            let done = self.redis.load(load.shard, generation, &load.load_id, load.activity, &load.changes).await;
+            let done =
+                self.redis.load(load.shard, generation, &load.load_id, load.activity, &load.changes).await;
             let rushgate::store::redis::Guarded::Done(applied) = done.unwrap() else { panic!("not loaded") };
             self.sql.load_done(&load, generation, &applied).await.unwrap();
         }
@@ -145,7 +146,8 @@ impl World {
         OrderNumber((u64::from(self.gateway.0) << 36) | self.orders)
     }
 
-    /// Reserves one unit for each of these users, as a gateway does; all of them get it.
+    /// Reserves one unit for each of these users, as a gateway does; all of them get it. Nothing is moved between shards,
+    /// so the stock has to be well above what is sold.
     pub(crate) async fn reserve(&mut self, users: impl IntoIterator<Item = u64>) {
         let mut by_shard: [Vec<Item>; SHARDS] = Default::default();
         for user in users.into_iter().map(UserId) {
@@ -228,4 +230,3 @@ impl World {
         file
     }
 }
-

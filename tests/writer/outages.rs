@@ -48,7 +48,7 @@ async fn redis_killed_and_restarted_while_settling() {
 async fn a_server_that_is_not_there_at_the_start_is_waited_for() {
     let redis = Redis::start(Persistence::Always).await.unwrap();
     let mut world = World::on(&redis, shared_mariadb().await).await;
-    world.sell(100).await;
+    world.sell(1000).await;
     world.reserve(1..=50).await;
     redis.stop_gracefully().await.unwrap();
     let writer = WriterProcess::start(&world, "", None);
@@ -57,7 +57,7 @@ async fn a_server_that_is_not_there_at_the_start_is_waited_for() {
     redis.restart().await.unwrap();
     let writer = writer.works();
     world.drained().await;
-    world.audit(100, 50).await;
+    world.audit(1000, 50).await;
     writer.stopped();
 }
 
@@ -69,7 +69,10 @@ async fn a_stop_while_the_database_is_away_ends_and_leaves_the_entries_to_others
     let mut writer = WriterProcess::working(&world, "");
     mariadb.kill9().await.unwrap();
     world.reserve(1..=200).await;
-    eventually("it has read them", || async { world.backlog().await.is_some_and(|(pending, _)| pending > 0) }).await;
+    eventually("it has read them", || async {
+        world.backlog().await.is_some_and(|(pending, _)| pending > 0)
+    })
+    .await;
     writer.terminate();
     assert_eq!(writer.ended().code(), Some(1), "{}", writer.log());
     mariadb.restart().await.unwrap();

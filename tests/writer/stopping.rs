@@ -7,7 +7,7 @@ use super::house::{World, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_stopped_in_mid_backlog_leaves_nothing_half_done() {
-    let mut world = World::with_stock(20_000).await;
+    let mut world = World::with_stock(40_000).await;
     world.reserve(1..=20_000).await;
     let writer = WriterProcess::working(&world, "batch_rows_max = 100\nrows_per_s = 1000");
     eventually("it is in the middle", || async { writer.count("rows_settled") >= 500 }).await;
@@ -21,6 +21,6 @@ async fn a_writer_stopped_in_mid_backlog_leaves_nothing_half_done() {
     assert_eq!(told, rows.len());
     let writer = WriterProcess::working(&world, "");
     world.drained().await;
-    world.audit(20_000, 20_000).await;
+    world.audit(40_000, 20_000).await;
     writer.stopped();
 }
