@@ -18,9 +18,9 @@ use crate::config::{Config, KeyFiles, StoreKind};
 use crate::orders::{Settings, Stopped, Writer};
 use crate::store::crash_point;
 use crate::store::failures::{Failures, Say};
-use crate::store::redis::{RedisOptions, RedisShards};
+use crate::store::redis::{RedisOpenError, RedisOptions, RedisShards};
 use crate::store::shared::Keeper;
-use crate::store::sql::mysql::{MySqlInstallation, MySqlOptions};
+use crate::store::sql::mysql::{MySqlInstallation, MySqlOpenError, MySqlOptions};
 
 /// Between two tries while a server is not there yet.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -103,9 +103,9 @@ async fn start(
     probe: &WriterProbe,
 ) -> Result<Writer, Failure> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
-    let redis = tried("Redis", || RedisShards::open(redis.clone()), |error| error.is_temporary()).await?;
+    let redis = tried("Redis", || RedisShards::open(redis.clone()), RedisOpenError::is_temporary).await?;
     let sql =
-        tried("the database", || MySqlInstallation::open(sql.clone()), |error| error.is_temporary()).await?;
+        tried("the database", || MySqlInstallation::open(sql.clone()), MySqlOpenError::is_temporary).await?;
     let register = || Keeper::register_writer(redis.clone(), sql.clone());
     let (registration, keeper) = tried("registering this process", register, |_| true).await?;
     let state = keeper.state();
@@ -137,7 +137,7 @@ async fn tried<T, E: Display, F: Future<Output = Result<T, E>>>(
                 Say::Nothing => {}
                 Say::First => tracing::warn!(what, %error, "not there yet; it is tried again"),
                 Say::Summary(count) => {
-                    tracing::warn!(what, %error, count, "still not there; it is tried again")
+                    tracing::warn!(what, %error, count, "still not there; it is tried again");
                 }
             },
             Err(error) => return Err(Failure::cannot_start(error.to_string())),

@@ -112,13 +112,13 @@ fn put_lags(text: &mut String, counters: &Counters) {
         text,
         ("rushgate_feed_entries_pending", "Entries given to a writer, not acknowledged"),
         lags().map(|(shard, lag)| (shard, lag.entries_pending)),
-        |sum, value| sum.saturating_add(value),
+        u64::saturating_add,
     );
     per_shard(
         text,
         ("rushgate_feed_entries_undelivered", "Entries given to no writer yet"),
         lags().map(|(shard, lag)| (shard, lag.entries_undelivered)),
-        |sum, value| sum.saturating_add(value),
+        u64::saturating_add,
     );
     per_shard(
         text,

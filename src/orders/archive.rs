@@ -38,7 +38,7 @@ impl Chore for Archive {
         let states = context.sql.activity_states().await?;
         let of = |wanted| states.iter().filter(move |(_, state)| *state == wanted).map(|(id, _)| *id);
         let ending: Vec<_> = of(ActivityState::Ending).collect();
-        let looks_at_archived = self.looks % ARCHIVED_EVERY == 0;
+        let looks_at_archived = self.looks.is_multiple_of(ARCHIVED_EVERY);
         self.looks = self.looks.wrapping_add(1);
         let mut archived: Vec<_> = if looks_at_archived || !ending.is_empty() {
             of(ActivityState::Archived).collect()
@@ -77,14 +77,13 @@ impl Archive {
             self.ended_at_ms.remove(&id);
             return Ok(false);
         }
-        let ended_at_ms = match self.ended_at_ms.get(&id) {
-            Some(at_ms) => *at_ms,
-            None => {
-                let now = context.redis.time().await?;
-                let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-                self.ended_at_ms.insert(id, at_ms);
-                at_ms
-            }
+        let ended_at_ms = if let Some(at_ms) = self.ended_at_ms.get(&id) {
+            *at_ms
+        } else {
+            let now = context.redis.time().await?;
+            let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            self.ended_at_ms.insert(id, at_ms);
+            at_ms
         };
         if !is_drained(context, ended_at_ms).await? || is_in_transit(context, shards, id).await? {
             return Ok(false);

@@ -86,6 +86,9 @@ async fn release(context: &Context, generation: Gen, row: &mysql::Release) -> Re
     }
 }
 
+/// One shard's rows: their ids, and what they tell.
+type Due = (Vec<u64>, Vec<(UserId, Mark)>);
+
 /// Tells states.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
@@ -103,7 +106,7 @@ impl Chore for Outbox {
             return Ok(Next::Later);
         }
         let generation = context.sql.generation().await?;
-        let mut by_shard: [(Vec<u64>, Vec<(UserId, Mark)>); SHARDS] = Default::default();
+        let mut by_shard: [Due; SHARDS] = Default::default();
         for row in &due {
             if let Some((ids, marks)) = by_shard.get_mut(row.shard.index()) {
                 ids.push(row.id);

@@ -24,7 +24,7 @@ const WAIT: Duration = Duration::from_millis(250);
 /// Between two looks at what a recovery took, and while feeds lag behind one.
 const RECHECK_PAUSE: Duration = Duration::from_millis(100);
 /// Looks for what others left behind within the time after which it counts as left.
-const CLAIMS_PER_IDLE: u32 = 4;
+const CLAIMS_PER_IDLE: f32 = 4.0;
 
 pub(super) struct Reader {
     context: Context,
@@ -76,7 +76,7 @@ impl Reader {
             self.rechecked_at = Some(Instant::now());
             self.take_put_back().await?;
         }
-        if is_due(self.claimed_at, self.context.settings.claim_idle / CLAIMS_PER_IDLE) {
+        if is_due(self.claimed_at, self.context.settings.claim_idle.div_f32(CLAIMS_PER_IDLE)) {
             self.claimed_at = Some(Instant::now());
             self.take_over().await?;
         }

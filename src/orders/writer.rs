@@ -121,7 +121,7 @@ impl Writer {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tell_not_retired(self.process, &error),
             Err(_) => {
-                tell_not_retired(self.process, &StoreError::Unavailable("no answer in time".to_owned()))
+                tell_not_retired(self.process, &StoreError::Unavailable("no answer in time".to_owned()));
             }
         }
         if all_done { Stopped::Done } else { Stopped::LeftBehind }

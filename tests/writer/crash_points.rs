@@ -29,7 +29,6 @@ async fn rule_13_redelivery_after_a_crash_settles_once() {
         "writer.after_acknowledge",
         "writer.after_acknowledge:9",
     ] {
-        eprintln!("{point}");
         let mut world = World::with_stock(1000).await;
         world.reserve(1..=300).await;
         crash(&world, point);

@@ -8,6 +8,7 @@
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
     clippy::panic,
+    clippy::print_stderr,
     missing_docs,
     reason = "tests"
 )]
