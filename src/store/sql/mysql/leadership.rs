@@ -69,7 +69,7 @@ impl Leadership {
 
     /// Ends the handing in: from now on a gateway is told that it is too late. The leader reads afterwards.
     pub async fn close_hand_ins(&mut self, generation: Gen) -> Result<RecoveryRecord, StoreError> {
-        retried!(close_hand_ins(&mut self.connection, generation))
+        retried!(self.patience; close_hand_ins(&mut self.connection, generation))
     }
 
     /// Records that these shards were rebuilt under a generation and serve again.

@@ -62,7 +62,7 @@ impl MySqlInstallation {
 
     /// The number of the last recovery.
     pub async fn generation(&self) -> Result<Gen, StoreError> {
-        retried!(generation(&self.pool))
+        retried!(self.options.call_timeout; generation(&self.pool))
     }
 
     /// Gateways that renewed within three seconds.
