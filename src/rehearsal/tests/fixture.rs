@@ -12,7 +12,8 @@ use sqlx::{Connection, SqliteConnection};
 
 use crate::protocol::{ActivityId, OrderNumber, SkuId, Status};
 use crate::rehearsal::{
-    Asked, Books, Check, End, Event, Got, SaleHistory, SeenOrder, Tally, UserHistory, Verdict, audit,
+    Asked, Books, Check, End, Event, Got, Listening, SaleHistory, SeenOrder, Tally, UserHistory, Verdict,
+    audit,
 };
 
 const ROWS: &str = "
@@ -60,7 +61,7 @@ pub(super) fn status(asked: Asked, times: (u64, u64), status: Status) -> Event {
 }
 
 fn user(end: End, events: Vec<Event>) -> UserHistory {
-    UserHistory { quantity: 1, end, events }
+    UserHistory { quantity: 1, listening: Listening::default(), end, events }
 }
 
 pub(super) fn history() -> SaleHistory {
