@@ -1,6 +1,6 @@
 //! Rushgate: a flash-sale gateway. It refuses the doomed from memory and sells every unit exactly once.
 //!
-//! Imports run one way: `cli` → `gateway`, `admin`, `rehearsal` → `client`, `admission`, `store` →
+//! Imports run one way: `cli` → `gateway`, `orders`, `admin`, `rehearsal` → `client`, `admission`, `store` →
 //! `stock` → `protocol`. ARCHITECTURE.md walks one purchase through the files.
 
 pub mod admin;
@@ -9,6 +9,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod gateway;
+pub mod orders;
 pub mod protocol;
 pub mod rehearsal;
 pub mod stock;

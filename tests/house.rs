@@ -24,11 +24,23 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("client", &["protocol"]),
     ("config", &["admission"]),
     ("gateway", &["admission", "store", "stock", "protocol"]),
+    ("orders", &["store", "stock", "protocol"]),
     ("admin", &["store", "stock", "protocol"]),
     ("rehearsal", &["client", "admission", "protocol"]),
     (
         "cli",
-        &["rehearsal", "gateway", "admin", "config", "admission", "client", "store", "stock", "protocol"],
+        &[
+            "rehearsal",
+            "gateway",
+            "orders",
+            "admin",
+            "config",
+            "admission",
+            "client",
+            "store",
+            "stock",
+            "protocol",
+        ],
     ),
 ];
 

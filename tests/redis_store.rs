@@ -14,16 +14,26 @@
     reason = "tests; parts of the contract's vocabulary are for other stores"
 )]
 
+#[path = "redis_store/cluster.rs"]
+mod cluster;
+#[path = "redis_store/group.rs"]
+mod group;
 #[path = "store_contract/installation.rs"]
 mod installation;
 #[path = "store_contract/random.rs"]
 mod random;
+#[path = "redis_store/recovery.rs"]
+mod recovery;
 #[path = "redis_store/redis_installation.rs"]
 mod redis_installation;
 #[path = "store_contract/replay.rs"]
 mod replay;
+#[path = "redis_store/rules.rs"]
+mod rules;
 #[path = "store_contract/suite.rs"]
 mod suite;
+#[path = "redis_store/trouble.rs"]
+mod trouble;
 
 /// Runs the contract on one kind of installation.
 macro_rules! contract {
@@ -39,7 +49,7 @@ macro_rules! contract {
 
 /// All of it but two: a shard cannot look at another's counters, so that an excess announcement is not noticed (a
 /// caller announces only what it has seen under its own generation), and the feed is trimmed by writers, not by
-/// length (`trimming` has the gaps).
+/// length (`group` has the gaps).
 mod on_redis {
     use super::redis_installation::RedisInstallation;
     use super::{random, suite};

@@ -40,6 +40,8 @@ use plan::{Family, Plan};
 use world::{Counts, World};
 
 const RUNS_DEFAULT: u64 = 400;
+/// These take longer.
+const RECOVERY_RUNS_DEFAULT: u64 = 250;
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -67,7 +69,8 @@ fn run_family(family: Family) {
     if only.is_some_and(|name| Family::parse(&name) != Some(family)) {
         return;
     }
-    let runs = setting("STOCK_MODEL_RUNS").unwrap_or(RUNS_DEFAULT);
+    let default = if family == Family::Recovery { RECOVERY_RUNS_DEFAULT } else { RUNS_DEFAULT };
+    let runs = setting("STOCK_MODEL_RUNS").unwrap_or(default);
     let first = setting("STOCK_MODEL_SEED").unwrap_or(1);
     let trace = setting("STOCK_MODEL_TRACE").is_some_and(|on| on > 0);
     let keep_going = setting("STOCK_MODEL_KEEP_GOING").is_some_and(|on| on > 0);

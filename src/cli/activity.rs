@@ -35,6 +35,13 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
             let (activities, json) = activities(one.common)?;
             show(json, &activities.preheat(one.id).await.map_err(failure)?, preheated_text)
         }
+        ActivityCommand::Archive(one) => {
+            let (activities, json) = activities(one.common)?;
+            activities.archive(one.id).await.map_err(failure)?;
+            show(json, &serde_json::json!({ "id": one.id, "ended": true }), |_| {
+                format!("activity {}: ended; a writer archives it when nothing of it is due any more", one.id)
+            })
+        }
         ActivityCommand::Open(one) => {
             let (activities, json) = activities(one.common)?;
             activities.open(one.id).await.map_err(failure)?;

@@ -14,6 +14,8 @@ mod production;
 mod serve;
 mod startup;
 mod token;
+mod writer;
+mod writer_probe;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +25,7 @@ use clap::{Args, Parser, Subcommand};
 pub use output::Failure;
 
 use crate::config::{Config, KeyFiles, Sources};
+use crate::store::crash_point;
 
 /// A flash-sale gateway: refuses the doomed from memory, sells every unit exactly once.
 #[derive(Debug, Parser)]
@@ -36,6 +39,8 @@ pub struct Cli {
 enum Command {
     /// Run the gateway until SIGTERM or Ctrl-C.
     Serve(serve::ServeArgs),
+    /// Run the sidecar writer until SIGTERM or Ctrl-C.
+    Writer(writer::WriterArgs),
     /// Rehearse a whole sale in this process, on the embedded store, and audit it.
     Demo(demo::DemoArgs),
     /// Make and change activities.
@@ -58,7 +63,9 @@ struct ConfigArgs {
 impl ConfigArgs {
     /// `key_files`: only who checks tokens needs to be able to read the keys.
     fn load(self, key_files: KeyFiles) -> Result<Config, Failure> {
-        let sources = Sources { key_files, ..Sources::of_process(self.config, self.set) };
+        let mut sources = Sources { key_files, ..Sources::of_process(self.config, self.set) };
+        // It is named like a key and is none.
+        sources.env.retain(|(name, _)| name != crash_point::VARIABLE);
         Config::load(&sources).map_err(|errors| Failure::cannot_start(errors.to_string()))
     }
 }
@@ -68,6 +75,7 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Writer(args) => writer::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Activity(args) => activity::run(args),
         Command::Token(args) => token::run(args),

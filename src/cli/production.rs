@@ -5,11 +5,14 @@
 //! ends the start with what to do. Passwords are read here, and go nowhere but into the options.
 
 use std::fmt::Display;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::Failure;
 use crate::config::{Config, PasswordError};
+use crate::store::failures::{Failures, Say};
 use crate::store::redis::{RedisOpenError, RedisOptions, RedisShards};
+use crate::store::shared::SharedStore;
 use crate::store::sql::mysql::{MySqlInstallation, MySqlOpenError, MySqlOptions};
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -60,17 +63,33 @@ pub(super) async fn open_redis(config: &Config) -> Result<RedisShards, Failure> 
     patiently(|| RedisShards::open(options.clone()), RedisOpenError::is_temporary).await
 }
 
+/// Opens what a gateway serves from. The database first: without it nobody may register.
+pub(super) async fn open_shared_store(config: &Config) -> Result<Arc<SharedStore>, Failure> {
+    let sql = open_mysql(config).await?;
+    let redis = open_redis(config).await?;
+    Ok(Arc::new(SharedStore::new(redis, sql)))
+}
+
 /// Tries until it is done or somebody has to mend something first.
 async fn patiently<T, E: Display, F: Future<Output = Result<T, E>>>(
     mut attempt: impl FnMut() -> F,
     is_temporary: fn(&E) -> bool,
 ) -> Result<T, Failure> {
-    let mut pause = PAUSE_MIN;
+    let (mut pause, mut failures) = (PAUSE_MIN, Failures::default());
     loop {
         match attempt().await {
-            Ok(opened) => return Ok(opened),
+            Ok(opened) => {
+                if let Some(failures) = failures.succeeded() {
+                    tracing::info!(failures, "it is there at last");
+                }
+                return Ok(opened);
+            }
             Err(error) if is_temporary(&error) => {
-                tracing::warn!(next_try_in = ?pause, "cannot start yet: {error}");
+                match failures.failed(Instant::now()) {
+                    Say::Nothing => {}
+                    Say::First => tracing::warn!("cannot start yet: {error}"),
+                    Say::Summary(failures) => tracing::warn!(failures, "still cannot start: {error}"),
+                }
                 tokio::time::sleep(pause).await;
                 pause = pause.saturating_mul(2).min(PAUSE_MAX);
             }
@@ -81,7 +100,7 @@ async fn patiently<T, E: Display, F: Future<Output = Result<T, E>>>(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests")]
     use std::cell::Cell;
 
     use super::*;
@@ -93,16 +112,15 @@ mod tests {
             let outcome = if is_down(tries.get()) { Err("down") } else { Err(error) };
             std::future::ready(if error.is_empty() && !is_down(tries.get()) { Ok(7) } else { outcome })
         };
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let opened = runtime.block_on(patiently(attempt, |error| *error == "down"));
         (opened, tries.get())
     }
 
     #[test]
     fn what_is_down_is_tried_until_it_is_there_and_what_is_wrong_ends_at_once() {
-        let (opened, tries) = outcome(|tries| tries < 40, "");
-        assert_eq!((opened.unwrap(), tries), (7, 40));
+        let (opened, tries) = outcome(|tries| tries < 3, "");
+        assert_eq!((opened.unwrap(), tries), (7, 3));
         let (opened, tries) = outcome(|tries| tries < 3, "wrong password");
         assert!(format!("{:?}", opened.unwrap_err()).contains("wrong password"));
         assert_eq!(tries, 3);

@@ -5,6 +5,7 @@
 //! caller that lost a reply just calls again.
 
 pub mod catalog;
+pub mod crash_point;
 pub mod failures;
 pub mod redis;
 pub mod shared;

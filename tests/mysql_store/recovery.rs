@@ -72,9 +72,13 @@ async fn a_running_recovery_is_told_with_every_renewal() {
     assert_eq!(notice.rebuilt, [Gen(0); SHARDS]);
 
     let shards = [ShardId::ALL[3], ShardId::ALL[15]];
-    assert_eq!(leader.recovery_done(Gen(1), &shards).await.unwrap(), RecoveryRecord::Gen(Gen(2)));
+    assert_eq!(leader.close_hand_ins(Gen(1), &shards).await.unwrap(), RecoveryRecord::Gen(Gen(2)));
+    assert_eq!(leader.recovery_done(Gen(1)).await.unwrap(), RecoveryRecord::Gen(Gen(2)));
     for _ in 0..2 {
-        assert_eq!(leader.recovery_done(Gen(2), &shards).await.unwrap(), RecoveryRecord::Recorded);
+        assert_eq!(leader.close_hand_ins(Gen(2), &shards).await.unwrap(), RecoveryRecord::Recorded);
+    }
+    for _ in 0..2 {
+        assert_eq!(leader.recovery_done(Gen(2)).await.unwrap(), RecoveryRecord::Recorded);
     }
     let renewal = scene.sql.renew(gateway).await.unwrap().unwrap();
     assert_eq!((renewal.generation, renewal.recovery), (Gen(2), None));
@@ -103,7 +107,7 @@ async fn a_hand_in_is_taken_whole_once_and_under_its_generation_alone() {
     assert_eq!(scene.sql.hand_ins(generation).await.unwrap(), [one, two]);
     assert_eq!(scene.sql.handed_in(generation, one).await.unwrap(), marks);
     assert_eq!(scene.sql.handed_in(generation, two).await.unwrap(), []);
-    assert_eq!(leader.close_hand_ins(generation).await.unwrap(), RecoveryRecord::Recorded);
+    assert_eq!(leader.close_hand_ins(generation, &ShardId::ALL).await.unwrap(), RecoveryRecord::Recorded);
     let late = scene.sql.register(ProcessKind::Gateway).await.unwrap().process;
     assert_eq!(
         scene.sql.hand_in(late, generation, &marks).await.unwrap(),

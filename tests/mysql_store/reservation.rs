@@ -106,7 +106,7 @@ async fn an_order_number_that_is_taken_refuses_its_item_alone() {
     scene.settle(&[reservation(1, 7)]).await;
     let mut process = Process::start(Arc::clone(&store)).await;
     let shard = ShardId::of(UserId(2));
-    let neighbour = (3..).map(UserId).find(|user| ShardId::of(*user) == shard).unwrap();
+    let neighbour = (3..1000).map(UserId).find(|user| ShardId::of(*user) == shard).unwrap();
     let mut taken = process.item(UserId(2), sku(1), 1);
     taken.order = OrderNumber(7);
     let items = vec![taken, process.item(neighbour, sku(1), 1)];
@@ -124,7 +124,7 @@ async fn an_activity_that_ends_sells_nothing_and_takes_units_back() {
     let call = process.reserve(shard, vec![item]);
     let sold = process.done(&call).await;
     scene.sql.end_activity(ACTIVITY).await.unwrap();
-    let other = (2..).map(UserId).find(|user| ShardId::of(*user) == shard).unwrap();
+    let other = (2..1000).map(UserId).find(|user| ShardId::of(*user) == shard).unwrap();
     assert_eq!(process.buy(other, sku(1), 1).await, ItemAnswer::NotLoaded);
     assert_eq!(
         process.move_out(shard, sku(1), ShardId::ALL[(shard.index() + 1) % 16], 1).await.seq,

@@ -9,6 +9,8 @@ use rushgate::stock::{Board, Buyers, Left, Purchase, Settings, Stock};
 
 use super::world::Life;
 
+type Marks = Vec<(UserId, Mark)>;
+
 /// A purchase that waits for its outcome.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
@@ -34,7 +36,7 @@ pub(crate) struct Gateway {
     /// sent).
     pub(crate) asked: Gen,
     pub(crate) next_call: Option<RecoveryCall>,
-    pub(crate) handing_in: Option<(Gen, Vec<(UserId, Mark)>, u64)>,
+    pub(crate) handing_in: Option<(Gen, Marks, u64)>,
     pub(crate) failing: BTreeMap<OrderNumber, (UserId, Mark, u64)>,
     settings: Settings,
     pushes: u64,

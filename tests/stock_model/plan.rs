@@ -220,7 +220,7 @@ impl Plan {
             undo_moves: rng.bool(),
             rollbacks: if recovery { rng.u32(1..=5) } else { 0 },
             zombies: if recovery { some(rng, 600, 200..=800) } else { 0 },
-            silences: if recovery { some(rng, 500, 1..=4) } else { 0 },
+            silences: if recovery { some(rng, 700, 1..=6) } else { 0 },
             leader_deaths: if recovery { some(rng, 400, 20..=200) } else { 0 },
         }
     }

@@ -83,7 +83,7 @@ fn merge(marks: &mut BTreeMap<(ActivityId, UserId), Mark>, user: UserId, mark: M
 fn free_of(shard: &Shard, sku: SkuKey) -> i64 {
     let stock = &shard.stock[&sku];
     let live = shard.marks.values().filter(|mark| mark.sku == sku && mark.state.is_live());
-    let sum = |amounts: &[u64; SHARDS]| amounts.iter().sum::<u64>() as i64;
+    let sum = |amounts: &[u64; SHARDS]| i64::try_from(amounts.iter().sum::<u64>()).unwrap();
     stock.loaded + sum(&stock.brought_in)
         - sum(&stock.out)
         - live.map(|mark| i64::from(mark.quantity)).sum::<i64>()
@@ -105,6 +105,26 @@ impl World {
         }
     }
 
+    pub(crate) fn happen_in_recovery(&mut self, happening: Happening) {
+        match happening {
+            Happening::Restart => self.restart(),
+            Happening::ZombieDies(shard, run) => self.zombie_dies(shard, run),
+            Happening::Silence(gateway) => self.silence(gateway),
+            Happening::Wake(life) => self.wake(life),
+            Happening::Lead => self.lead(),
+            Happening::RecoveryAsked(life, call) => self.recovery_asked(life, call),
+            Happening::HandInArrives(life, generation, marks) => {
+                self.hand_in_arrives(life, generation, marks);
+            }
+            Happening::HandInAnswered(life, generation, in_time) => {
+                self.hand_in_answered(life, generation, in_time);
+            }
+            Happening::FailArrives(life, user, mark) => self.fail_arrives(life, user, mark),
+            Happening::FailAnswered(life, user, mark) => self.fail_answered(life, user, mark),
+            other => panic!("{other:?} is no part of a recovery"),
+        }
+    }
+
     /// Nothing of a recovery is unfinished.
     pub(crate) fn is_recovered(&self) -> bool {
         self.store.shards.iter().all(|shard| shard.open)
@@ -114,10 +134,10 @@ impl World {
     }
 
     pub(crate) fn restart(&mut self) {
-        let count = if self.rng.u32(0..3) == 0 { self.rng.usize(2..=4) } else { 1 };
+        let count = *self.rng.choice(&[1, 1, 2, 4, SHARDS]).unwrap_or(&1);
         for _ in 0..count {
             let id = ShardId::ALL[self.rng.usize(0..SHARDS)];
-            let back = *self.rng.choice(&[0, 0, 1, 1, 2, 3, 5, 9]).unwrap_or(&0);
+            let back = *self.rng.choice(&[0, 1, 1, 2, 3, 5, 9]).unwrap_or(&0);
             let lives_on = self.rng.u32(0..1000) < self.plan.zombies;
             self.store.restart(id, back, lives_on);
             self.trace_text(&format!("{id:?} restarts, {back} back, old master: {lives_on}"));
@@ -147,6 +167,11 @@ impl World {
         let life = gateway.life;
         self.trace_text(&format!("g{} is cut off for {ms} ms", life.process));
         self.at(self.now_ms + ms, Happening::Wake(life));
+        // What cuts a gateway off is often what ends a master.
+        if self.rng.bool() {
+            let at_ms = self.now_ms + self.rng.u64(0..10);
+            self.at(at_ms, Happening::Restart);
+        }
     }
 
     pub(crate) fn wake(&mut self, life: Life) {
@@ -221,6 +246,7 @@ impl World {
             rebuilt: self.sql.rebuilt,
         };
         self.trace_text(&format!("recovery begins: {call:?}"));
+        self.counts.recoveries += 1;
         let runs = self.store.shards.iter().filter(|shard| !shard.open).map(|shard| shard.run).collect();
         self.sql.recovery =
             Some(Recovery { call, runs, adopted: BTreeMap::new(), hands: BTreeMap::new(), content: None });
@@ -319,8 +345,9 @@ impl World {
                 let units = (-free_of(&contents[&short], sku)).min(free_of(&contents[&rich], sku));
                 if short != rich && units > 0 {
                     contents.get_mut(&short).unwrap().stock.get_mut(&sku).unwrap().brought_in[rich] +=
-                        units as u64;
-                    contents.get_mut(&rich).unwrap().stock.get_mut(&sku).unwrap().out[short] += units as u64;
+                        units.unsigned_abs();
+                    contents.get_mut(&rich).unwrap().stock.get_mut(&sku).unwrap().out[short] +=
+                        units.unsigned_abs();
                 }
             }
         }
@@ -365,6 +392,7 @@ impl World {
         let skus = self.plan.skus.clone();
         for (user, mark) in self.ledger.reconcile(self.now_ms, &self.store, &skus) {
             self.trace_text(&format!("lost: {mark:?} of user {user}"));
+            self.counts.lost += 1;
             let owner = (mark.order.0 >> 36) as u32;
             for gateway in self.gateways.iter().filter(|gateway| !gateway.was_silent) {
                 let known = gateway.buyers.standing(mark.sku.activity, user);
@@ -407,12 +435,16 @@ impl World {
         let now_ms = self.now_ms;
         let Some(gateway) = self.alive(life) else { return };
         let mut messages = Vec::new();
+        let offered = gateway.engine.take_offered();
         for (user, mark) in gateway.engine.take_broken() {
             gateway.failing.insert(mark.order, (user, mark, 0));
         }
-        if gateway.is_silent {
+        let is_silent = gateway.is_silent;
+        self.counts.offered += offered;
+        if is_silent {
             return;
         }
+        let Some(gateway) = self.alive(life) else { return };
         if let Some((generation, marks, sent_ms)) = &mut gateway.handing_in
             && *sent_ms + 40 <= now_ms
         {
@@ -426,11 +458,11 @@ impl World {
             messages.push(Happening::FailArrives(life, *user, *mark));
         }
         for message in messages {
-            self.to_sql(message);
+            self.post(message);
         }
     }
 
-    fn to_sql(&mut self, message: Happening) {
+    fn post(&mut self, message: Happening) {
         if self.draining || self.rng.u32(0..6) > 0 {
             let at_ms = self.now_ms + self.rng.u64(0..30);
             self.at(at_ms, message);
@@ -448,7 +480,7 @@ impl World {
             self.sql.in_time.insert((generation, life.process));
         }
         let in_time = self.sql.in_time.contains(&(generation, life.process));
-        self.to_sql(Happening::HandInAnswered(life, generation, in_time));
+        self.post(Happening::HandInAnswered(life, generation, in_time));
     }
 
     pub(crate) fn hand_in_answered(&mut self, life: Life, generation: Gen, in_time: bool) {
@@ -472,19 +504,24 @@ impl World {
         if end.state == OrderState::Failed && self.sql.failed.insert(mark.order) {
             self.trace_text(&format!("FAILED: {mark:?} of user {user}"));
             self.ledger.fail(mark.order, user);
+            self.counts.failed += 1;
         }
-        self.to_sql(Happening::FailAnswered(life, user, end));
+        self.post(Happening::FailAnswered(life, user, end));
     }
 
     pub(crate) fn fail_answered(&mut self, life: Life, user: UserId, end: Mark) {
         let Some(gateway) = self.alive(life) else { return };
         if !gateway.is_silent && gateway.failing.remove(&end.order).is_some() {
             gateway.engine.on_failed(user, end);
+            self.pump(life);
         }
     }
 
     /// A settlement is a transaction under the generation; what SQL knows outlives the shard.
-    pub(crate) fn settle_in_sql(&mut self, activity: ActivityId, user: UserId, state: OrderState) {
+    pub(crate) fn settle(&mut self, activity: ActivityId, user: UserId, state: OrderState) {
+        if self.plan.rollbacks == 0 {
+            return self.store.settle(activity, user, state);
+        }
         let shard = &self.store.shards[ShardId::of(user).index()];
         if !shard.open || shard.generation != self.sql.generation {
             return;

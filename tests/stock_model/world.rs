@@ -110,6 +110,10 @@ pub(crate) struct Counts {
     pub(crate) unconfirmed: u64,
     pub(crate) not_again: u64,
     pub(crate) sold_to_the_last: u64,
+    pub(crate) recoveries: u64,
+    pub(crate) lost: u64,
+    pub(crate) offered: u64,
+    pub(crate) failed: u64,
     pub(crate) model_ms: u64,
 }
 
@@ -130,6 +134,10 @@ impl Counts {
         self.unconfirmed += other.unconfirmed;
         self.not_again += other.not_again;
         self.sold_to_the_last += other.sold_to_the_last;
+        self.recoveries += other.recoveries;
+        self.lost += other.lost;
+        self.offered += other.offered;
+        self.failed += other.failed;
         self.model_ms += other.model_ms;
     }
 }
@@ -345,12 +353,7 @@ impl World {
             }
             Happening::ClientActs(client) => self.client_acts(client),
             Happening::Crash(gateway) => self.crash(gateway),
-            Happening::Close => {
-                trace!(self, "the store closes");
-                self.store.close();
-                let open_ms = self.now_ms + self.rng.u64(0..40);
-                self.at(open_ms, Happening::Reopen);
-            }
+            Happening::Close => self.close(),
             Happening::Reopen => self.reopen(),
             Happening::Supply(shard, id, sku, units) => {
                 trace!(self, "{units} units of {sku} come to {shard:?}");
@@ -361,27 +364,9 @@ impl World {
             Happening::Settle(client, state) => {
                 let Client { user, activity, .. } = self.clients[client];
                 trace!(self, "user {user} in {activity} becomes {state:?}, if he holds an order");
-                if self.plan.rollbacks > 0 {
-                    self.settle_in_sql(activity, user, state);
-                } else {
-                    self.store.settle(activity, user, state);
-                }
+                self.settle(activity, user, state);
                 self.ledger.enter(self.now_ms, &mut self.store);
             }
-            Happening::Restart => self.restart(),
-            Happening::ZombieDies(shard, run) => self.zombie_dies(shard, run),
-            Happening::Silence(gateway) => self.silence(gateway),
-            Happening::Wake(life) => self.wake(life),
-            Happening::Lead => self.lead(),
-            Happening::RecoveryAsked(life, call) => self.recovery_asked(life, call),
-            Happening::HandInArrives(life, generation, marks) => {
-                self.hand_in_arrives(life, generation, marks);
-            }
-            Happening::HandInAnswered(life, generation, in_time) => {
-                self.hand_in_answered(life, generation, in_time);
-            }
-            Happening::FailArrives(life, user, mark) => self.fail_arrives(life, user, mark),
-            Happening::FailAnswered(life, user, mark) => self.fail_answered(life, user, mark),
             Happening::SaleEnds if !self.is_recovered() => {
                 self.at(self.now_ms + 50, Happening::SaleEnds);
             }
@@ -393,6 +378,7 @@ impl World {
                     self.at(at_ms, Happening::ClientActs(client));
                 }
             }
+            of_a_recovery => self.happen_in_recovery(of_a_recovery),
         }
     }
 
@@ -481,7 +467,7 @@ impl World {
         }
     }
 
-    fn pump(&mut self, life: Life) {
+    pub(crate) fn pump(&mut self, life: Life) {
         let now_ms = self.now_ms;
         let Some(gateway) = self.alive(life) else { return };
         let calls = gateway.engine.poll_calls(now_ms);
@@ -549,6 +535,13 @@ impl World {
             self.clients[ticket.client].waits -= 1;
             self.act_again(ticket.client);
         }
+    }
+
+    fn close(&mut self) {
+        trace!(self, "the store closes");
+        self.store.close();
+        let open_ms = self.now_ms + self.rng.u64(0..40);
+        self.at(open_ms, Happening::Reopen);
     }
 
     fn reopen(&mut self) {

@@ -109,17 +109,24 @@ impl Tries {
     }
 }
 
-/// Runs a transaction again while deadlocks end it.
+/// Runs a transaction again while deadlocks end it. One that is not answered within a call's patience counts as lost
+/// with its connection, which a half-open link would otherwise keep waiting for ever.
 macro_rules! retried {
-    ($once:expr) => {{
+    ($patience:expr; $once:expr) => {{
         let mut tries = crate::store::sql::mysql::failure::Tries::default();
         loop {
-            match $once.await {
-                Ok(value) => break Ok(value),
-                Err(failure) => {
+            match tokio::time::timeout($patience, $once).await {
+                Ok(Ok(value)) => break Ok(value),
+                Ok(Err(failure)) => {
                     if !tries.again(&failure).await {
                         break Err(crate::store::StoreError::from(failure));
                     }
+                }
+                Err(_) => {
+                    break Err(crate::store::StoreError::Unavailable(format!(
+                        "the database did not answer within {:?}",
+                        $patience
+                    )));
                 }
             }
         }

@@ -30,7 +30,7 @@ impl MySqlInstallation {
         generation: Gen,
         marks: &[(UserId, Mark)],
     ) -> Result<HandIn, StoreError> {
-        retried!(self.try_hand_in(process, generation, marks))
+        retried!(self.options.call_timeout; self.try_hand_in(process, generation, marks))
     }
 
     /// The gateways that have handed in for a recovery.

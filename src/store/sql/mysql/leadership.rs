@@ -4,6 +4,8 @@
 //! Held by one process at a time. When the connection is lost the lock is free and every method here fails: whoever
 //! led has to be elected anew. What an old leader still writes to Redis is refused there by the generation.
 
+use std::time::Duration;
+
 use sqlx::{Connection, MySqlConnection};
 
 use super::failure::{Failure, retried};
@@ -17,6 +19,7 @@ use crate::store::StoreError;
 #[derive(Debug)]
 pub struct Leadership {
     connection: MySqlConnection,
+    patience: Duration,
 }
 
 /// What came of recording a completed recovery.
@@ -39,7 +42,7 @@ impl MySqlInstallation {
                 .await
                 .map_err(Failure::from)?;
         if locked == Some(true) {
-            return Ok(Some(Leadership { connection }));
+            return Ok(Some(Leadership { connection, patience: self.options.call_timeout }));
         }
         let _ = connection.close().await;
         Ok(None)
@@ -61,21 +64,23 @@ impl Leadership {
     /// Begins a recovery of the closed shards: the generation rises when every settlement under way has ended. The
     /// marks that gateways handed in for earlier recoveries are dropped.
     pub async fn raise_generation(&mut self, closed: &[bool; SHARDS]) -> Result<Gen, StoreError> {
-        retried!(raise_generation(&mut self.connection, mask_of(closed)))
+        retried!(self.patience; raise_generation(&mut self.connection, mask_of(closed)))
     }
 
-    /// Ends the handing in: from now on a gateway is told that it is too late. The leader reads afterwards.
-    pub async fn close_hand_ins(&mut self, generation: Gen) -> Result<RecoveryRecord, StoreError> {
-        retried!(close_hand_ins(&mut self.connection, generation))
-    }
-
-    /// Records that these shards were rebuilt under a generation and serve again.
-    pub async fn recovery_done(
+    /// Ends the handing in, of one moment for all: from now on a gateway is told that it is too late, and that these
+    /// shards were rebuilt under this generation, which the leader goes on to do. Said afterwards, a leader that dies
+    /// in between would leave gateways that believe what it has written off.
+    pub async fn close_hand_ins(
         &mut self,
         generation: Gen,
         shards: &[ShardId],
     ) -> Result<RecoveryRecord, StoreError> {
-        retried!(recovery_done(&mut self.connection, generation, shards))
+        retried!(self.patience; close_hand_ins(&mut self.connection, generation, shards))
+    }
+
+    /// Records that all of it was done and the shards serve again.
+    pub async fn recovery_done(&mut self, generation: Gen) -> Result<RecoveryRecord, StoreError> {
+        retried!(self.patience; recovery_done(&mut self.connection, generation))
     }
 
     /// Lets go of the lead.
@@ -111,6 +116,7 @@ async fn raise_generation(connection: &mut MySqlConnection, closed: u16) -> Resu
 async fn close_hand_ins(
     connection: &mut MySqlConnection,
     generation: Gen,
+    shards: &[ShardId],
 ) -> Result<RecoveryRecord, Failure> {
     let mut transaction = connection.begin().await?;
     let (current, _) = lock_generation(&mut transaction).await?;
@@ -122,26 +128,22 @@ async fn close_hand_ins(
         .bind(generation.0)
         .execute(&mut *transaction)
         .await?;
-    transaction.commit().await?;
-    Ok(RecoveryRecord::Recorded)
-}
-
-async fn recovery_done(
-    connection: &mut MySqlConnection,
-    generation: Gen,
-    shards: &[ShardId],
-) -> Result<RecoveryRecord, Failure> {
-    let mut transaction = connection.begin().await?;
-    let (current, now_ms) = lock_generation(&mut transaction).await?;
-    if current != generation {
-        return Ok(RecoveryRecord::Gen(current));
-    }
     for shard in shards {
         sqlx::query("UPDATE rebuilt_shards SET gen = ? WHERE shard = ?")
             .bind(generation.0)
             .bind(shard.number())
             .execute(&mut *transaction)
             .await?;
+    }
+    transaction.commit().await?;
+    Ok(RecoveryRecord::Recorded)
+}
+
+async fn recovery_done(connection: &mut MySqlConnection, generation: Gen) -> Result<RecoveryRecord, Failure> {
+    let mut transaction = connection.begin().await?;
+    let (current, now_ms) = lock_generation(&mut transaction).await?;
+    if current != generation {
+        return Ok(RecoveryRecord::Gen(current));
     }
     sqlx::query("UPDATE recoveries SET state = 3, done_at_ms = ? WHERE gen = ? AND state < 3")
         .bind(now_ms)

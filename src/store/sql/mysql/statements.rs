@@ -1,4 +1,7 @@
 //! Statements of many rows in a few fixed sizes, so that a connection prepares each once.
+//!
+//! None is prepared for one use: the client would send its execution and its closing in two writes without an answer
+//! between, and as it leaves Nagle's algorithm on, the next statement would wait 40 ms for a delayed acknowledgement.
 
 use std::sync::LazyLock;
 
@@ -68,6 +71,20 @@ pub(super) async fn read<K: Copy + Sync, T>(
 where
     T: for<'r> FromRow<'r, MySqlRow> + Send + Unpin,
 {
+    read_with(connection, shapes, keys, bind, |query| query).await
+}
+
+/// The same for a statement that has more to bind after its keys.
+pub(super) async fn read_with<K: Copy + Sync, T>(
+    connection: &mut MySqlConnection,
+    shapes: &'static LazyLock<Shapes>,
+    keys: &[K],
+    bind: impl Fn(Reading<T>, K) -> Reading<T> + Send,
+    bind_rest: impl Fn(Reading<T>) -> Reading<T> + Send,
+) -> Result<Vec<T>, sqlx::Error>
+where
+    T: for<'r> FromRow<'r, MySqlRow> + Send + Unpin,
+{
     let mut rows = Vec::new();
     let mut left = keys;
     while let Some(last) = left.last().copied() {
@@ -77,8 +94,28 @@ where
         for _ in now.len()..size {
             query = bind(query, last);
         }
-        rows.append(&mut query.fetch_all(&mut *connection).await?);
+        rows.append(&mut bind_rest(query).fetch_all(&mut *connection).await?);
         left = later;
     }
     Ok(rows)
+}
+
+/// Executes a statement for some keys, as `IN (…)`. The last key fills a statement up.
+pub(super) async fn execute_among(
+    connection: &mut MySqlConnection,
+    shapes: &'static LazyLock<Shapes>,
+    keys: &[u64],
+) -> Result<(), sqlx::Error> {
+    let mut left = keys;
+    while let Some(last) = left.last().copied() {
+        let Some((size, sql)) = shapes.holding(left.len()) else { break };
+        let (now, later) = left.split_at_checked(size).unwrap_or((left, &[]));
+        let mut query = now.iter().fold(sqlx::query(sql), |query, key| query.bind(*key));
+        for _ in now.len()..size {
+            query = query.bind(last);
+        }
+        query.execute(&mut *connection).await?;
+        left = later;
+    }
+    Ok(())
 }

@@ -29,7 +29,7 @@ const POLL: Duration = Duration::from_millis(20);
 impl MySqlStore {
     /// Writes a load of this store's own stock; its number.
     pub async fn write_load(&self, sku: SkuKey, load: NewLoad) -> Result<u64, MySqlRefused> {
-        retried!(self.try_write_load(sku, load))?
+        retried!(self.installation.options.call_timeout; self.try_write_load(sku, load))?
     }
 
     /// Waits until a load is applied, for `patience` at most (`None`: does not give up); units really added or taken.

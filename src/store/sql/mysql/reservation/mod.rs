@@ -50,7 +50,7 @@ impl MySqlStore {
     /// Closes an order of this store that waits for its payment: one transaction for its state, its units and the
     /// event. No ledger: the units are here.
     pub async fn close_order(&self, order: OrderNumber) -> Result<CloseOutcome, StoreError> {
-        retried!(self.try_close(order))
+        retried!(self.installation.options.call_timeout; self.try_close(order))
     }
 
     async fn try_call(&self, call: &Call) -> Result<Reply, StoreError> {
@@ -139,7 +139,7 @@ impl ReservationStore for MySqlStore {
     }
 
     async fn snapshot(&self, shard: ShardId) -> Result<Snapshot, StoreError> {
-        retried!(rows::snapshot(&self.installation, shard))
+        retried!(self.installation.options.call_timeout; rows::snapshot(&self.installation, shard))
     }
 
     async fn read_feeds(
@@ -158,13 +158,13 @@ impl Catalogue for MySqlStore {
 
     /// Its stock is this store's.
     async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
-        retried!(loads::activities(&self.installation))
+        retried!(self.installation.options.call_timeout; loads::activities(&self.installation))
     }
 
     async fn drive_loads(&self) -> Result<u64, StoreError> {
         let mut applied = 0_u64;
         loop {
-            match retried!(self.apply_some_loads())? {
+            match retried!(self.installation.options.call_timeout; self.apply_some_loads())? {
                 0 => return Ok(applied),
                 some => applied = applied.saturating_add(some),
             }

@@ -1,0 +1,48 @@
+//! What a writer does beside settling: chores, one task each, that look for what is due and drive it until it is done.
+//!
+//! A chore remembers nothing that matters: what is due is in SQL or Redis, and any writer may do it, also twice. It
+//! ends between two steps when a stop is asked for.
+
+use std::future::Future;
+use std::time::Duration;
+
+use super::context::Context;
+use super::retry::Retry;
+use crate::store::StoreError;
+
+/// Whether to look again at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// There is more to do.
+    AtOnce,
+    /// Nothing more, or nothing that can be done now.
+    Later,
+}
+
+pub(super) trait Chore: Send + 'static {
+    /// For the log: "… does not go well".
+    const WHAT: &'static str;
+    /// Between two looks while nothing is due.
+    const INTERVAL: Duration;
+
+    /// Does what is due, some of it at least. Whatever it left undone comes again.
+    fn step(&mut self, context: &Context) -> impl Future<Output = Result<Next, StoreError>> + Send;
+}
+
+/// Runs a chore until a stop is asked for.
+pub(super) async fn run<C: Chore>(mut chore: C, context: Context) {
+    let mut retry = Retry::of(C::WHAT);
+    while !context.stop.is_asked() {
+        let pause = match chore.step(&context).await {
+            Ok(next) => {
+                retry.succeeded();
+                if next == Next::AtOnce {
+                    continue;
+                }
+                C::INTERVAL
+            }
+            Err(error) => retry.failed(&error).max(C::INTERVAL),
+        };
+        context.stop.pause(pause).await;
+    }
+}

@@ -1,0 +1,33 @@
+//! Orders after the queue: the sidecar writer, which settles in SQL what gateways reserved in Redis and brings to its
+//! end whatever SQL still owes to Redis.
+//!
+//! [`Writer`] is a set of tasks of one process; any number of processes share the work. Three tasks pass batches on
+//! (`reader` → `settler` → `finisher`, bounded), one task each drives loads, preheats, the ledger and the outbox, the
+//! end of activities, the trimming of feeds. Each may die at any instant: what was taken from a feed stays pending
+//! there until it is settled, everything else is a row in SQL that stays due until it is done.
+//!
+//! It never decides about a unit and never talks to a client. While Redis or SQL is away it tries again, more and more
+//! slowly, and loses nothing.
+
+mod archive;
+mod batch;
+mod chore;
+mod context;
+mod counters;
+mod finisher;
+mod loads;
+mod monitor;
+mod owed;
+mod pace;
+mod put_back;
+mod read_ahead;
+mod reader;
+mod retry;
+mod settings;
+mod settler;
+mod upkeep;
+mod writer;
+
+pub use counters::{Count, Counters, ShardLag};
+pub use settings::Settings;
+pub use writer::{Stopped, Writer};
