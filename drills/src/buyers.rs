@@ -4,9 +4,10 @@
 //! One task per user; they begin spread over the sale's time, so that a fault finds some before, some in the middle
 //! of, and some after their purchase.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rushgate::admission::identity::{IdentityKind, Minter};
@@ -66,10 +67,22 @@ impl Crowd {
     }
 }
 
-type Book = Arc<Mutex<BTreeMap<u64, Vec<Heard>>>>;
+/// What was told so far.
+#[derive(Debug, Default)]
+struct Book {
+    by_user: Mutex<BTreeMap<u64, Vec<Heard>>>,
+    next_place: AtomicU64,
+}
 
-fn note(book: &Book, user: u64, heard: Heard) {
-    book.lock().unwrap_or_else(PoisonError::into_inner).entry(user).or_default().push(heard);
+impl Book {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<Heard>>> {
+        self.by_user.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, user: u64, heard: Heard) {
+        let place = self.next_place.fetch_add(1, Ordering::Relaxed);
+        self.lock().entry(user).or_default().push(Heard { place, ..heard });
+    }
 }
 
 /// A sale that is going on.
@@ -77,7 +90,7 @@ fn note(book: &Book, user: u64, heard: Heard) {
 pub(crate) struct Sale {
     buying: JoinSet<(u64, UserTold)>,
     collecting: JoinSet<()>,
-    book: Book,
+    book: Arc<Book>,
     queued: watch::Receiver<u64>,
     answered: BTreeMap<u64, UserTold>,
     clients: Vec<Arc<Client>>,
@@ -105,7 +118,7 @@ impl Sale {
         for addr in &addrs {
             is_open(&minter, *addr).await?;
         }
-        let book = Book::default();
+        let book = Arc::new(Book::default());
         let (count, queued) = watch::channel(0);
         let mut sale = Self {
             buying: JoinSet::new(),
@@ -172,9 +185,16 @@ impl Sale {
         Ok(())
     }
 
-    /// Whether somebody still tries.
-    pub(crate) fn goes_on(&self) -> bool {
-        !self.buying.is_empty()
+    /// How much was told so far.
+    pub(crate) fn place(&self) -> u64 {
+        self.book.next_place.load(Ordering::Relaxed)
+    }
+
+    /// Numbers of the orders that users were told so far to be theirs.
+    pub(crate) fn promised(&self) -> BTreeSet<u64> {
+        let book = self.book.lock();
+        let orders = book.values().flatten().filter_map(|heard| heard.order);
+        orders.filter(|order| order.state.is_live()).map(|order| order.number.0).collect()
     }
 
     /// Closes the connections; what everybody was told.
@@ -185,7 +205,7 @@ impl Sale {
         }
         self.collecting.shutdown().await;
         let mut told = Told { users: self.answered };
-        let book = std::mem::take(&mut *self.book.lock().unwrap_or_else(PoisonError::into_inner));
+        let book = std::mem::take(&mut *self.book.lock());
         for (user, heard) in book {
             if let Some(told) = told.users.get_mut(&user) {
                 told.heard = heard;
@@ -238,7 +258,7 @@ async fn buy(
     };
     let mut observe = |exchange: Exchange<'_>| {
         let heard = Heard::of_exchange(&exchange);
-        note(book, part.user, heard);
+        book.note(part.user, heard);
         if heard.is(Status::Queued) {
             count.send_modify(|count| *count += 1);
         }
@@ -257,11 +277,12 @@ async fn buy(
 }
 
 /// Writes pushes down: of the user whose connection it is, or of the users of a shared one.
-async fn collect(mut pushed: mpsc::Receiver<Push>, of_user: u64, book: Book) {
+async fn collect(mut pushed: mpsc::Receiver<Push>, of_user: u64, book: Arc<Book>) {
     while let Some(push) = pushed.recv().await {
         let user = if of_user == 0 { push.user.map_or(0, |user| user.0) } else { of_user };
         if let Some(order) = order_in(&push.reply) {
-            note(&book, user, Heard { asked: Asked::Nothing, status: Some(push.status), order: Some(order) });
+            let status = Some(push.status);
+            book.note(user, Heard { asked: Asked::Nothing, status, order: Some(order), place: 0 });
         }
     }
 }

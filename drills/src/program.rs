@@ -152,6 +152,16 @@ impl Program {
         }
     }
 
+    /// SIGSTOP: it keeps its sockets and does nothing.
+    pub(crate) fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
     fn signal(&self, signal: Signal) -> Result<()> {
         let process =
             self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok()).and_then(Pid::from_raw);

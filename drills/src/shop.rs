@@ -27,6 +27,8 @@ pub(crate) const ACTIVITY: u32 = 7;
 pub(crate) const SHARDS: usize = 16;
 /// Every key begins so.
 const PREFIX: &str = "drill";
+/// Its configuration leaves the preheat of activities that open later to the writer.
+const OPERATOR: &str = "operator";
 const POLL: Duration = Duration::from_millis(20);
 const LOADED_MAX: Duration = Duration::from_secs(60);
 
@@ -40,6 +42,8 @@ pub(crate) struct ShopPlan {
     pub(crate) stock: Vec<u32>,
     /// Gateway 0 reaches Redis through a link that can fail.
     pub(crate) has_link: bool,
+    /// Orders per second that a writer settles at most; 0 = as many as it can.
+    pub(crate) writer_rows_per_s: u32,
     /// From its creation to its opening.
     pub(crate) opens_in: Duration,
 }
@@ -62,6 +66,7 @@ impl Default for ShopPlan {
             writers: 1,
             stock: vec![200, 120, 80],
             has_link: false,
+            writer_rows_per_s: 0,
             opens_in: Duration::from_millis(600),
         }
     }
@@ -130,6 +135,9 @@ impl Shop {
         };
         let database = premises.mariadb.create_database().await?;
         let folder = TempDir::with_prefix("rushgate-drill-").map_err(DrillError::io("making a folder"))?;
+        // Once: processes read it while others are being configured.
+        fs::write(folder.path().join("password"), &database.password)
+            .map_err(DrillError::io("writing the password's file"))?;
         Ok(Self {
             gateways: Vec::new(),
             writers: Vec::new(),
@@ -178,7 +186,6 @@ impl Shop {
         let write = |path: &Path, text: &str| {
             fs::write(path, text).map_err(DrillError::io(format!("writing {}", path.display())))
         };
-        write(&password, &self.database.password)?;
         let Database { host, port, user, name: database, .. } = &self.database;
         let is_cluster = matches!(self.servers, StockServers::Cluster(_));
         let text = format!(
@@ -188,6 +195,7 @@ impl Shop {
              [mysql]\nhost = \"{host}\"\nport = {port}\nuser = \"{user}\"\npassword_file = \"{password}\"\n\
              database = \"{database}\"\nconnections_max = 8\nconnect_timeout = \"1s\"\n\
              [writer]\nadmin_listen = \"127.0.0.1:0\"\nlinger = \"5ms\"\nbatch_rows_max = 64\nclaim_idle = \"1s\"\n\
+             rows_per_s = {rows_per_s}\npreheat_ahead = \"{preheat_ahead}\"\n\
              [gateway]\nlisten = \"{listen}\"\nworker_threads = 1\n\
              [admin]\nlisten = \"127.0.0.1:0\"\n\
              [limits]\nper_ip = {{ rate_per_s = 0, burst = 1 }}\nper_user = {{ rate_per_s = 0, burst = 1 }}\n\
@@ -195,6 +203,8 @@ impl Shop {
              [stock]\npatience = \"1s\"\nunconfirmed_after = \"1500ms\"\ncall_timeout = \"600ms\"\n",
             data = folder.join("data").display(),
             password = password.display(),
+            rows_per_s = self.plan.writer_rows_per_s,
+            preheat_ahead = if name == OPERATOR { "1s" } else { "10m" },
         );
         let path = folder.join(format!("{name}.toml"));
         write(&path, &text)?;
@@ -204,7 +214,7 @@ impl Shop {
     /// Runs an operator's command; what it printed, or how it refused.
     pub(crate) async fn operate(&self, arguments: &[&str]) -> Result<std::result::Result<String, String>> {
         let config =
-            self.configured("operator", SocketAddr::from(([127, 0, 0, 1], 0)), &self.servers.addresses())?;
+            self.configured(OPERATOR, SocketAddr::from(([127, 0, 0, 1], 0)), &self.servers.addresses())?;
         let mut command = Command::new(&self.premises.binary);
         command.args(arguments).args(["--config", &config]).env_clear().stdin(Stdio::null());
         let ran = tokio::task::spawn_blocking(move || command.output()).await;
@@ -253,10 +263,59 @@ impl Shop {
         Ok(())
     }
 
+    /// Stops the clocks of all our processes, so that nothing happens while a drill looks at what survived.
+    pub(crate) fn pause(&mut self) -> Result<()> {
+        self.running().try_for_each(|program| program.pause())
+    }
+
+    /// Lets them run on.
+    pub(crate) fn resume(&mut self) -> Result<()> {
+        self.running().try_for_each(|program| program.resume())
+    }
+
+    fn running(&mut self) -> impl Iterator<Item = &mut Program> {
+        self.gateways
+            .iter_mut()
+            .chain(&mut self.writers)
+            .filter_map(|program| program.is_running().then_some(program))
+    }
+
+    pub(crate) fn gateway(&mut self, nth: usize) -> Result<&mut Program> {
+        self.gateways.get_mut(nth).ok_or_else(|| DrillError::Malformed(format!("no gateway {nth}")))
+    }
+
+    pub(crate) fn writer(&mut self, nth: usize) -> Result<&mut Program> {
+        self.writers.get_mut(nth).ok_or_else(|| DrillError::Malformed(format!("no writer {nth}")))
+    }
+
+    /// The link between gateway 0 and Redis.
+    pub(crate) fn link(&self) -> Result<&FaultyLink> {
+        self.link.as_ref().ok_or_else(|| DrillError::Malformed("the drill has no link".to_owned()))
+    }
+
     /// The ends of all logs.
     pub(crate) fn tails(&self) -> String {
         let tail = |program: &Program| format!("--- {}\n{}\n", program.name(), program.log_tail());
         self.writers.iter().chain(&self.gateways).map(tail).collect()
+    }
+
+    /// Units of all SKUs as they were planned.
+    pub(crate) fn units(&self) -> u64 {
+        self.plan.stock.iter().map(|units| u64::from(*units)).sum()
+    }
+
+    /// Whether SQL says so and every shard has a tombstone alone.
+    pub(crate) async fn is_archived(&self) -> Result<bool> {
+        for shard in 0..SHARDS {
+            let mut connection = self.shard_connection(shard).await?;
+            let field = format!("a:{ACTIVITY}");
+            let phase = connection.call(&["HGET", &self.key(shard, "meta"), &field]).await?.to_string();
+            let key = self.key(shard, &format!("{ACTIVITY}:buyers"));
+            if phase != "archived" || connection.call(&["EXISTS", &key]).await?.to_string() != "0" {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Signs tokens that the gateways accept.
@@ -330,6 +389,17 @@ impl StockServers {
             Self::One(redis) | Self::Replicated { master: redis, .. } => Ok(redis),
             Self::Cluster(_) => Err(DrillError::Malformed("the drill's Redis is a cluster".to_owned())),
         }
+    }
+
+    /// Kills the master; its replica becomes the master, on the same address.
+    pub(crate) async fn promote_replica(&self) -> Result<()> {
+        let Self::Replicated { master, replica, .. } = self else {
+            return Err(DrillError::Malformed("the drill's Redis has no replica".to_owned()));
+        };
+        master.kill9().await?;
+        replica.cli(&["REPLICAOF", "NO", "ONE"]).await?;
+        replica.cli(&["CONFIG", "SET", "port", &master.port().to_string()]).await?;
+        Ok(())
     }
 
     /// The cluster of a drill that has one.

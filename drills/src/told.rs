@@ -21,6 +21,8 @@ pub(crate) struct Heard {
     /// None: the answer was lost or never came.
     pub(crate) status: Option<u16>,
     pub(crate) order: Option<Order>,
+    /// The place among all that anybody was told.
+    pub(crate) place: u64,
 }
 
 impl Heard {
@@ -31,8 +33,10 @@ impl Heard {
 
     pub(crate) fn of_result(asked: Asked, result: Result<&Answer, &ClientError>) -> Self {
         match result {
-            Ok(answer) => Self { asked, status: Some(answer.status), order: order_in(&answer.reply) },
-            Err(_) => Self { asked, status: None, order: None },
+            Ok(answer) => {
+                Self { asked, status: Some(answer.status), order: order_in(&answer.reply), place: 0 }
+            }
+            Err(_) => Self { asked, status: None, order: None, place: 0 },
         }
     }
 
@@ -72,6 +76,13 @@ impl UserTold {
 
     pub(crate) fn was(&self, status: Status) -> bool {
         self.heard.iter().any(|heard| heard.is(status))
+    }
+
+    /// The place at which he was first told of that order.
+    pub(crate) fn told_at(&self, number: u64) -> u64 {
+        let told =
+            self.heard.iter().filter(|heard| heard.order.is_some_and(|order| order.number.0 == number));
+        told.map(|heard| heard.place).min().unwrap_or(u64::MAX)
     }
 
     /// Whether he was finally refused, and never told of an order.
