@@ -67,17 +67,29 @@ impl Program {
 
     /// Waits until it says that it works.
     pub(crate) async fn works(&mut self) -> Result<()> {
+        if self.works_or_crashes().await? {
+            return Ok(());
+        }
+        Err(self.failure("aborted while it was being started".to_owned()))
+    }
+
+    /// Waits until it says that it works; `false` when it has died at its crash point before that.
+    pub(crate) async fn works_or_crashes(&mut self) -> Result<bool> {
         let begun = Instant::now();
         while self.admin().is_none() {
-            if let Some(status) = self.ended()? {
-                return Err(self.failure(format!("ended with {status} while it was being started")));
+            match self.ended()? {
+                Some(status) if status.signal() == Some(ABORTED) => return Ok(false),
+                Some(status) => {
+                    return Err(self.failure(format!("ended with {status} while it was being started")));
+                }
+                None => {}
             }
             if begun.elapsed() > READY_MAX {
                 return Err(self.failure(format!("did not start within {READY_MAX:?}")));
             }
             sleep(POLL).await;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Starts it and waits until it works.
