@@ -12,6 +12,8 @@
     reason = "tests"
 )]
 
+#[path = "mysql_store/contract.rs"]
+mod contract;
 #[path = "mysql_store/fixture.rs"]
 mod fixture;
 #[path = "mysql_store/loads.rs"]
@@ -28,7 +30,19 @@ mod proxy;
 mod recovery;
 #[path = "mysql_store/releases.rs"]
 mod releases;
+#[path = "mysql_store/reservation.rs"]
+mod reservation;
 #[path = "mysql_store/settlement.rs"]
 mod settlement;
 #[path = "mysql_store/trouble.rs"]
 mod trouble;
+
+// The suite that every store passes.
+#[path = "store_contract/installation.rs"]
+mod installation;
+#[path = "store_contract/random.rs"]
+mod random;
+#[path = "store_contract/replay.rs"]
+mod replay;
+#[path = "store_contract/suite.rs"]
+mod suite;

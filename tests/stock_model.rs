@@ -25,6 +25,8 @@ mod gateway;
 mod ledger;
 #[path = "stock_model/plan.rs"]
 mod plan;
+#[path = "stock_model/recovery.rs"]
+mod recovery;
 #[path = "stock_model/store.rs"]
 mod store;
 #[path = "stock_model/world.rs"]
@@ -38,6 +40,8 @@ use plan::{Family, Plan};
 use world::{Counts, World};
 
 const RUNS_DEFAULT: u64 = 400;
+/// These take longer.
+const RECOVERY_RUNS_DEFAULT: u64 = 250;
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -65,7 +69,8 @@ fn run_family(family: Family) {
     if only.is_some_and(|name| Family::parse(&name) != Some(family)) {
         return;
     }
-    let runs = setting("STOCK_MODEL_RUNS").unwrap_or(RUNS_DEFAULT);
+    let default = if family == Family::Recovery { RECOVERY_RUNS_DEFAULT } else { RUNS_DEFAULT };
+    let runs = setting("STOCK_MODEL_RUNS").unwrap_or(default);
     let first = setting("STOCK_MODEL_SEED").unwrap_or(1);
     let trace = setting("STOCK_MODEL_TRACE").is_some_and(|on| on > 0);
     let keep_going = setting("STOCK_MODEL_KEEP_GOING").is_some_and(|on| on > 0);
@@ -125,4 +130,9 @@ fn several_units_are_gathered_and_nobody_who_fits_is_refused() {
 #[test]
 fn crashes_restarts_and_additions_lose_nothing() {
     run_family(Family::Disasters);
+}
+
+#[test]
+fn recoveries_keep_every_promise_or_fail_it_explicitly() {
+    run_family(Family::Recovery);
 }

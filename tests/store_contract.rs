@@ -47,6 +47,7 @@ mod on_sqlite {
         suite::exactly_n_of_n_sell,
         suite::items_of_one_batch_see_each_other,
         suite::a_duplicate_leaves_the_stock_untouched,
+        suite::many_of_one_batch_of_whom_one_holds_an_order,
         suite::a_closed_order_admits_no_other,
         suite::the_same_number_gives_the_same_reply_and_does_nothing_twice,
         suite::concurrent_copies_of_a_call_execute_once,

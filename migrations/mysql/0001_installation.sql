@@ -98,8 +98,9 @@ CREATE TABLE load_shards (
     shard    TINYINT UNSIGNED  NOT NULL CHECK (shard < 16),
     wanted   INT UNSIGNED      NOT NULL,
     -- What the shard really added or gave; NULL until it is known.
-    applied  INT UNSIGNED      NULL CHECK (applied <= wanted),
+    applied  INT UNSIGNED      NULL,
     PRIMARY KEY (ordinal, round, shard),
+    CHECK (applied <= wanted),
     FOREIGN KEY (ordinal) REFERENCES loads (ordinal)
 ) ENGINE = InnoDB;
 
@@ -193,8 +194,8 @@ CREATE TABLE recoveries (
     gen           BIGINT UNSIGNED   NOT NULL PRIMARY KEY,
     -- Bit n: shard n is recovered.
     closed        SMALLINT UNSIGNED NOT NULL,
-    -- 1 running, 2 done.
-    state         TINYINT UNSIGNED  NOT NULL CHECK (state IN (1, 2)),
+    -- 1 gateways hand in, 2 what they handed in is being read and the shards are rebuilt, 3 done; only forward.
+    state         TINYINT UNSIGNED  NOT NULL CHECK (state IN (1, 2, 3)),
     started_at_ms BIGINT UNSIGNED   NOT NULL,
     done_at_ms    BIGINT UNSIGNED   NULL
 ) ENGINE = InnoDB;

@@ -17,6 +17,7 @@ use connection::{Connection, Place};
 
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::store::StoreError;
+use crate::store::catalog::Activity;
 use crate::store::sql::mysql::{MySqlOpenError, MySqlOptions, MySqlRefused};
 use crate::store::sql::{IfMissing, NewLoad, OpenError};
 
@@ -127,6 +128,23 @@ impl Activities {
         let pending_loads = pending(&mut connection, loads).await?;
         connection.close().await;
         Ok(Preheated { id: id.0, pending_loads })
+    }
+
+    /// Ends an activity for good: nothing is sold any more, and when nothing is due writers take it out of Redis. Again
+    /// is harmless. One that still sells has to be closed first.
+    pub async fn archive(&self, id: u64) -> Result<(), ActivityError> {
+        let id = activity_id(id)?;
+        let mut connection = self.connect().await?;
+        let activities = connection.activities().await?;
+        let selling = |one: &&Activity| one.id == id && one.entry_open && one.closes_at_ms > now_ms();
+        if activities.iter().find(selling).is_some() {
+            return Err(invalid(format!(
+                "activity {id} is not over, and its entry is open; close it first: rushgate activity close {id}"
+            )));
+        }
+        connection.end(id).await?;
+        connection.close().await;
+        Ok(())
     }
 
     /// Every activity that is not archived, by ascending id.

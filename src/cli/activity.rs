@@ -6,7 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 pub(super) use super::activity_args::ActivityArgs;
 use super::activity_args::{ActivityCommand, Common, CreateArgs, StockCommand};
 use super::output::{print, print_json};
-use super::startup::{mysql_options, runtime};
+use super::production::mysql_options;
+use super::startup::runtime;
 use super::{Failure, output};
 use crate::admin::activities::{
     Activities, ActivityDetail, ActivityError, ActivityView, Created, NewActivity, Preheated, StockChange,
@@ -33,6 +34,13 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
         ActivityCommand::Preheat(one) => {
             let (activities, json) = activities(one.common)?;
             show(json, &activities.preheat(one.id).await.map_err(failure)?, preheated_text)
+        }
+        ActivityCommand::Archive(one) => {
+            let (activities, json) = activities(one.common)?;
+            activities.archive(one.id).await.map_err(failure)?;
+            show(json, &serde_json::json!({ "id": one.id, "ended": true }), |_| {
+                format!("activity {}: ended; a writer archives it when nothing of it is due any more", one.id)
+            })
         }
         ActivityCommand::Open(one) => {
             let (activities, json) = activities(one.common)?;

@@ -54,6 +54,8 @@ pub(super) enum ActivityCommand {
     Close(One),
     /// Add or remove stock, during a sale too
     Stock(StockArgs),
+    /// End an activity for good and take it out of Redis; its orders stay in the database
+    Archive(One),
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ mod activity_args;
 mod demo;
 mod output;
 mod probe;
+mod production;
 mod serve;
 mod startup;
 mod token;

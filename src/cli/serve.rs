@@ -1,6 +1,7 @@
 //! `rushgate serve`: the gateway, until SIGTERM or Ctrl-C; then it drains. A second signal ends it at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::net::TcpListener;
@@ -8,13 +9,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::output::{print, start_logging};
 use super::probe::ServeProbe;
+use super::production::open_shared_store;
 use super::startup::{gateway_settings, open_store, runtime, verifier};
 use super::{ConfigArgs, Failure};
 use crate::admin::http;
 use crate::admission::limits::Limits;
-use crate::config::{Config, KeyFiles};
-use crate::gateway::{Gateway, Settings};
+use crate::config::{Config, KeyFiles, StoreKind};
+use crate::gateway::{Gateway, Settings, StartError};
+use crate::store::catalog::Catalogue;
+use crate::store::shared::SharedStore;
 use crate::store::sql::SqliteStore;
+use crate::store::{ReservationStore, StoreError};
+
+/// Before a start that was interrupted is begun anew.
+const START_PAUSE: Duration = Duration::from_millis(500);
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -44,14 +52,53 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
     runtime()?.block_on(serve(&config))
 }
 
+/// A store that a gateway serves from, and what is to be done when it has drained.
+trait ServedStore: ReservationStore + Catalogue {
+    /// Whether its servers are somewhere else: a start that they interrupt is begun anew.
+    const IS_REMOTE: bool;
+
+    fn leave(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl ServedStore for SqliteStore {
+    const IS_REMOTE: bool = false;
+
+    async fn leave(&self) {
+        self.close().await;
+    }
+}
+
+impl ServedStore for SharedStore {
+    const IS_REMOTE: bool = true;
+
+    async fn leave(&self) {
+        // Else a recovery would wait for this gateway until its heartbeat is old.
+        if let Err(error) = self.retire().await {
+            tracing::warn!(%error, "could not be signed off; that is noticed within seconds");
+        }
+    }
+}
+
 async fn serve(config: &Config) -> Result<(), Failure> {
     let settings = gateway_settings(config)?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), store = config.store.kind.name(), "starting");
+    match config.store.kind {
+        StoreKind::Sqlite => serve_from(config, settings, || open_store(config)).await,
+        StoreKind::Redis => serve_from(config, settings, || open_shared_store(config)).await,
+    }
+}
+
+async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>(
+    config: &Config,
+    settings: Settings,
+    open: impl Fn() -> F,
+) -> Result<(), Failure> {
     // Before anything else, so that a signal during the start is not lost.
     let mut stop = StopSignals::new()?;
     let probe = Arc::new(ServeProbe::default());
     let admin = open_admin(config, &probe).await?;
     let started = tokio::select! {
-        started = start(config, settings) => started,
+        started = start(config, settings, open) => started,
         signal = stop.next() => {
             tracing::info!(signal, "ended before it served");
             return Ok(());
@@ -71,7 +118,7 @@ async fn serve(config: &Config) -> Result<(), Failure> {
             return Err(Failure::bad_result(format!("second signal ({signal}): ended without draining")));
         }
     };
-    store.close().await;
+    store.leave().await;
     if answered {
         tracing::info!("drained: everything accepted was answered");
         Ok(())
@@ -80,18 +127,25 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     }
 }
 
-async fn start(config: &Config, settings: Settings) -> Result<(Gateway, Arc<SqliteStore>), Failure> {
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        data_dir = %config.store.data_dir.display(),
-        "starting"
-    );
-    let store = open_store(config).await?;
-    let verifier = verifier(config)?;
-    let limits = Limits::new(&config.limits_settings());
-    let gateway = Gateway::start(settings, limits, verifier, Arc::clone(&store)).await;
-    let gateway = gateway.map_err(|error| Failure::cannot_start(error.to_string()))?;
-    Ok((gateway, store))
+async fn start<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>(
+    config: &Config,
+    settings: Settings,
+    open: impl Fn() -> F,
+) -> Result<(Gateway, Arc<S>), Failure> {
+    loop {
+        let store = open().await?;
+        let verifier = verifier(config)?;
+        let limits = Limits::new(&config.limits_settings());
+        match Gateway::start(settings.clone(), limits, verifier, Arc::clone(&store)).await {
+            Ok(gateway) => return Ok((gateway, store)),
+            Err(StartError::Store(StoreError::Unavailable(reason))) if S::IS_REMOTE => {
+                tracing::warn!("interrupted while it started, beginning anew: {reason}");
+                store.leave().await;
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            Err(error) => return Err(Failure::cannot_start(error.to_string())),
+        }
+    }
 }
 
 /// Opens the admin port, if there is to be one; its address for people.

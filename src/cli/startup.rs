@@ -11,7 +11,6 @@ use crate::admission::identity::{Minter, Verifier, VerifyKey};
 use crate::config::{self, Config, ConnectionsMax};
 use crate::gateway::Settings;
 use crate::stock;
-use crate::store::sql::mysql::MySqlOptions;
 use crate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 
 /// Descriptors kept for everything that is not a client: the store, the admin port, logs.
@@ -92,18 +91,6 @@ pub(super) async fn open_store(config: &Config) -> Result<Arc<SqliteStore>, Fail
     };
     let store = SqliteStore::open(&options).await;
     store.map(Arc::new).map_err(|error| Failure::cannot_start(error.to_string()))
-}
-
-/// How the production store's database is reached; its password is read here.
-pub(super) fn mysql_options(config: &Config) -> Result<MySqlOptions, Failure> {
-    let mysql = &config.mysql;
-    let password = config.mysql_password().map_err(|error| Failure::cannot_start(error.to_string()))?;
-    Ok(MySqlOptions {
-        password,
-        connections_max: mysql.connections_max,
-        connect_timeout: mysql.connect_timeout,
-        ..MySqlOptions::new(&mysql.host, mysql.port, &mysql.user, &mysql.database)
-    })
 }
 
 /// Checks tokens by the configured key; without one, by the development secret in the data folder.

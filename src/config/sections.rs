@@ -180,6 +180,16 @@ pub enum StoreKind {
     Redis,
 }
 
+impl StoreKind {
+    /// As the configuration has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Redis => "redis",
+        }
+    }
+}
+
 /// SQLite's `PRAGMA synchronous`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -104,6 +104,12 @@ counted! {
         CallAnswered = "call_answered",
         /// A call to the store got no reply in time and was repeated.
         CallRepeated = "call_repeated",
+        /// Marks were handed in for a recovery, in time.
+        HandedIn = "handed_in",
+        /// A promise that a recovery has lost was offered to the store again.
+        OfferedAgain = "offered_again",
+        /// A promise that the store did not take back ended in a FAILED order.
+        PromiseFailed = "promise_failed",
     }
 }
 

@@ -107,7 +107,7 @@ fn start(worker: &Arc<Worker>, stream: TcpStream, from: SocketAddr, port: Port) 
     }
     let addr = from.ip().to_canonical();
     if port == Port::Balancers {
-        tokio::spawn(proxy::serve(seat, stream, addr));
+        tokio::spawn(proxy::receive(seat, stream, addr));
         return;
     }
     let core = &worker.core;

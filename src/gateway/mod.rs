@@ -21,6 +21,7 @@ mod peer;
 mod post;
 mod proxy;
 mod proxy_header;
+mod recoveries;
 mod roster;
 mod sale_clock;
 mod session;

@@ -15,11 +15,12 @@ use super::counters::{Event, Sheet};
 use super::door::{Admitted, Ticket};
 use super::funnel::{busy_hint_ms, order_of};
 use super::on_sale::OnSale;
+use super::recoveries::{Recoveries, Told};
 use super::trouble::Trouble;
-use crate::protocol::{ActivityState, Reply, Status};
-use crate::stock::calls::{Call, Reply as CallReply, ShardId, Snapshot};
+use crate::protocol::{ActivityState, OrderState, Reply, Status};
+use crate::stock::calls::{Call, Gen, RecoveryCall, Reply as CallReply, ShardId, Snapshot};
 use crate::stock::{Outcome, PerShard, Stock};
-use crate::store::{FeedRead, ReservationStore, StoreError};
+use crate::store::{FeedRead, HandIn, ReservationStore, StoreError};
 
 /// How long one read of the feeds waits for news.
 const FEED_WAIT: Duration = Duration::from_millis(100);
@@ -27,14 +28,16 @@ const FEED_WAIT: Duration = Duration::from_millis(100);
 const FEED_BACK_OFF: Duration = Duration::from_millis(50);
 /// Copies of a shard's call that may be out at a time; a store that hangs is not sent ever more.
 const COPIES_MAX: u32 = 3;
-/// Calls, reads and snapshots under way at a time: three copies a shard, one read, 16 snapshots.
+/// Calls, reads and snapshots under way at a time: three copies a shard, one read, 16 snapshots; and what recoveries
+/// want written.
 const ARRIVALS_MAX: usize = 128;
 
 /// What comes back from the store.
-enum Arrival {
+pub(super) enum Arrival {
     Answered { shard: ShardId, number: u64, reply: Result<CallReply, StoreError> },
     Feeds { began_ms: u64, reads: Result<Vec<(ShardId, FeedRead)>, StoreError> },
     Snapshot { shard: ShardId, snapshot: Result<Snapshot, StoreError> },
+    Recovery(Told),
 }
 
 /// What the rest of the gateway may know of the engine.
@@ -42,7 +45,7 @@ enum Arrival {
 pub(super) struct StockState {
     /// All 16 shards are known, and their feeds were read to the end since the start: the gateway may open.
     pub(super) is_known: bool,
-    /// Purchases that wait or are in flight.
+    /// Purchases that wait or are in flight, and broken promises whose end is not written yet.
     pub(super) unfinished: usize,
     /// When the longest unanswered call was first sent; monotonic milliseconds.
     pub(super) oldest_call_ms: Option<u64>,
@@ -55,6 +58,7 @@ pub(super) struct StockTask<S> {
     sheet: Arc<Sheet>,
     store: Arc<S>,
     stock: Stock<Ticket>,
+    recoveries: Recoveries<S>,
     state: watch::Sender<StockState>,
     /// The feeds were read to their end at least once.
     has_read_feeds: bool,
@@ -62,6 +66,7 @@ pub(super) struct StockTask<S> {
     /// What was on sale at the last look, and when the next window ends (sale clock).
     on_sale: Arc<OnSale>,
     next_end_ms: u64,
+    ticked_at_ms: u64,
     call_trouble: Trouble,
     feed_trouble: Trouble,
 }
@@ -77,12 +82,14 @@ impl<S: ReservationStore> StockTask<S> {
             on_sale: core.funnel.on_sale.load_full(),
             sheet: core.counters.sheet(),
             core,
+            recoveries: Recoveries::new(Arc::clone(&store)),
             store,
             stock,
             state,
             has_read_feeds: false,
             copies_out: PerShard::new(|_| 0),
             next_end_ms: 0,
+            ticked_at_ms: 0,
             call_trouble: Trouble::new("the store does not answer calls"),
             feed_trouble: Trouble::new("the store's feeds or snapshots cannot be read"),
         }
@@ -95,6 +102,8 @@ impl<S: ReservationStore> StockTask<S> {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut snapshots_asked: Vec<ShardId> = Vec::new();
         let mut reading = false;
+        let store = Arc::clone(&self.store);
+        let mut recovery = std::pin::pin!(store.next_recovery(Gen(0)));
         loop {
             self.ask_snapshots(&mut snapshots_asked, &arrivals_in);
             if !reading && snapshots_asked.is_empty() {
@@ -105,8 +114,13 @@ impl<S: ReservationStore> StockTask<S> {
                 self.send(call, &arrivals_in);
             }
             self.deliver();
+            self.recoveries.fail(self.stock.take_broken(), &arrivals_in);
             tokio::select! {
                 biased;
+                call = recovery.as_mut(), if !self.recoveries.is_handing_in() => {
+                    self.hand_in(&call, &arrivals_in);
+                    recovery.set(store.next_recovery(call.generation));
+                }
                 Some(arrival) = arrivals.recv() => {
                     self.take_in(arrival, &mut snapshots_asked, &mut reading);
                     while let Ok(arrival) = arrivals.try_recv() {
@@ -118,7 +132,12 @@ impl<S: ReservationStore> StockTask<S> {
             }
             self.empty_door();
             self.end_waiting();
-            self.stock.tick(self.now_ms());
+            let now_ms = self.now_ms();
+            // It looks at everything that waits, for times that are whole milliseconds.
+            if self.ticked_at_ms != now_ms {
+                self.ticked_at_ms = now_ms;
+                self.stock.tick(now_ms);
+            }
         }
     }
 
@@ -152,6 +171,47 @@ impl<S: ReservationStore> StockTask<S> {
         self.stock.end_waiting(is_over);
     }
 
+    /// A recovery asks for this gateway's marks. Nothing that it was told under an older generation counts from here.
+    fn hand_in(&mut self, call: &RecoveryCall, arrivals: &mpsc::Sender<Arrival>) {
+        let marks = self.stock.hand_in(call);
+        tracing::warn!(
+            generation = call.generation.0,
+            shards = call.closed.iter().filter(|closed| **closed).count(),
+            marks = marks.len(),
+            "a recovery has begun; this gateway hands in the orders it knows of"
+        );
+        self.recoveries.hand_in(call.generation, marks, arrivals);
+    }
+
+    /// What the store says to what was handed in, or to a promise that was failed.
+    fn on_recovery(&mut self, told: &Told) {
+        self.recoveries.take_in(told);
+        match *told {
+            Told::HandedIn { generation, answer: HandIn::InTime } => {
+                self.stock.on_handed_in(generation);
+                self.sheet.event(Event::HandedIn, 1);
+            }
+            Told::HandedIn { generation, answer: HandIn::TooLate } => {
+                tracing::warn!(
+                    generation = generation.0,
+                    "the recovery went on without this gateway's marks"
+                );
+            }
+            Told::Failed { user, mark } => {
+                self.stock.on_failed(user, mark);
+                if mark.state == OrderState::Failed {
+                    tracing::error!(
+                        user = user.0,
+                        order = mark.order.0,
+                        "an acknowledged order ended FAILED"
+                    );
+                    self.sheet.event(Event::PromiseFailed, 1);
+                }
+            }
+            Told::NotYet(_) => {}
+        }
+    }
+
     fn take_in(&mut self, arrival: Arrival, snapshots_asked: &mut Vec<ShardId>, reading: &mut bool) {
         let now_ms = self.now_ms();
         match arrival {
@@ -174,6 +234,7 @@ impl<S: ReservationStore> StockTask<S> {
                     Err(error) => self.feed_trouble.happened(&error),
                 }
             }
+            Arrival::Recovery(told) => self.on_recovery(&told),
             Arrival::Feeds { began_ms, reads } => {
                 *reading = false;
                 match reads {
@@ -261,6 +322,7 @@ impl<S: ReservationStore> StockTask<S> {
         for (ticket, outcome) in self.stock.take_outcomes() {
             self.answer(&ticket, outcome);
         }
+        self.sheet.event(Event::OfferedAgain, self.stock.take_offered());
         for (user, mark) in self.stock.take_news() {
             let pushed = self.core.subscribers.push(user, order_of(mark));
             self.sheet.event(Event::Push, pushed);
@@ -270,7 +332,7 @@ impl<S: ReservationStore> StockTask<S> {
         }
         let state = StockState {
             is_known: self.has_read_feeds && self.stock.snapshots_wanted().next().is_none(),
-            unfinished: self.stock.unfinished(),
+            unfinished: self.stock.unfinished().saturating_add(self.recoveries.unfinished()),
             oldest_call_ms: self.stock.oldest_call_ms(),
             is_fenced: self.stock.is_fenced(),
         };

@@ -6,6 +6,7 @@
 //! Nearly everybody who asks stands nowhere. So a filter of one bit per hash stands before the map: a bit that is not
 //! set says so in one load, without the map's lock, which all threads would share. A bit that is set says nothing.
 
+use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +14,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use foldhash::fast::RandomState;
 
-use super::calls::Mark;
+use super::calls::{Mark, ShardId};
 use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
 
 /// Where a user stands in an activity.
@@ -23,6 +24,15 @@ pub enum Standing {
     Order(Mark),
     /// He was told UNCONFIRMED and the outcome is not known yet.
     Unconfirmed(OrderNumber),
+}
+
+/// What a start anew brought.
+#[derive(Debug)]
+pub(super) struct Anew {
+    /// Marks that differ from what was known.
+    pub(super) news: Vec<(UserId, Mark)>,
+    /// Marks to be kept that the shard does not hold.
+    pub(super) missing: Vec<(UserId, Mark)>,
 }
 
 /// Bits of the filter (128 KiB: in a core's cache). With 100,000 buyers one absent user in eleven goes on to the map.
@@ -93,7 +103,8 @@ impl Buyers {
         self.standings.is_empty()
     }
 
-    /// Takes in a mark; true if it told something new. Higher attempts win, then the state further along.
+    /// Takes in a mark; true if it told something new. Higher attempts win, then the state further along. Two orders
+    /// under one attempt are never in a shard; the one told last replaces one that a recovery has lost.
     pub(super) fn learn(&self, user: UserId, mark: Mark) -> bool {
         self.open_filter(mark.sku.activity, user);
         match self.standings.entry((mark.sku.activity, user)) {
@@ -104,6 +115,9 @@ impl Buyers {
             Entry::Occupied(mut occupied) => {
                 let newer = match occupied.get() {
                     Standing::Unconfirmed(_) => true,
+                    Standing::Order(known) if known.attempt == mark.attempt && known.order != mark.order => {
+                        true
+                    }
                     Standing::Order(known) => {
                         (known.attempt, rank(known.state)) < (mark.attempt, rank(mark.state))
                     }
@@ -127,9 +141,82 @@ impl Buyers {
         self.standings.remove_if(&(activity, user), |_, standing| *standing == Standing::Unconfirmed(order));
     }
 
-    /// Forgets all marks: a new generation starts them anew. What is in doubt stays so.
-    pub(super) fn forget(&self) {
-        self.standings.retain(|_, standing| matches!(standing, Standing::Unconfirmed(_)));
+    /// The marks asked for, in order.
+    pub(super) fn marks(&self, is_wanted: impl Fn(UserId, &Mark) -> bool) -> Vec<(UserId, Mark)> {
+        let wanted = self.standings.iter().filter_map(|entry| match *entry.value() {
+            Standing::Order(mark) if is_wanted(entry.key().1, &mark) => Some((entry.key().1, mark)),
+            Standing::Order(_) | Standing::Unconfirmed(_) => None,
+        });
+        let mut wanted: Vec<(UserId, Mark)> = wanted.collect();
+        wanted.sort_unstable_by_key(|(user, mark)| (user.0, mark.order.0));
+        wanted
+    }
+
+    /// The first that is told of a shard under a new generation: its marks are these, all others are forgotten. What
+    /// is in doubt stays so, and so do marks to be kept that are missing, unless the shard holds another order of the
+    /// user that is not an earlier one.
+    pub(super) fn start_anew(
+        &self,
+        shard: ShardId,
+        marks: &[(UserId, Mark)],
+        is_kept: impl Fn(&Mark) -> bool,
+    ) -> Anew {
+        let told: HashMap<_, Mark> =
+            marks.iter().map(|(user, mark)| ((mark.sku.activity, *user), *mark)).collect();
+        let mut missing = Vec::new();
+        self.standings.retain(|buyer, standing| {
+            let Standing::Order(known) = *standing else { return true };
+            if ShardId::of(buyer.1) != shard {
+                return true;
+            }
+            let now = told.get(buyer);
+            let is_missing = now.is_none_or(|now| now.order != known.order && now.attempt <= known.attempt);
+            if is_missing && is_kept(&known) {
+                missing.push((buyer.1, known));
+                return true;
+            }
+            now.is_some()
+        });
+        missing.sort_unstable_by_key(|(user, mark)| (user.0, mark.order.0));
+        let news = marks.iter().filter(|(user, mark)| self.replace(*user, *mark)).copied().collect();
+        Anew { news, missing }
+    }
+
+    /// Puts a mark in place of what was known, unless that is a later attempt; true if it told something new.
+    fn replace(&self, user: UserId, mark: Mark) -> bool {
+        self.open_filter(mark.sku.activity, user);
+        match self.standings.entry((mark.sku.activity, user)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Standing::Order(mark));
+                true
+            }
+            Entry::Occupied(mut occupied) => {
+                let is_news = match *occupied.get() {
+                    Standing::Order(known) if known.attempt > mark.attempt => return false,
+                    Standing::Order(known) => (known.order, known.state) != (mark.order, mark.state),
+                    Standing::Unconfirmed(_) => true,
+                };
+                occupied.insert(Standing::Order(mark));
+                is_news
+            }
+        }
+    }
+
+    /// What became of an order of which only this process knew; another that stands by now is left.
+    pub(super) fn end(&self, user: UserId, mark: Mark) {
+        self.open_filter(mark.sku.activity, user);
+        match self.standings.entry((mark.sku.activity, user)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Standing::Order(mark));
+            }
+            Entry::Occupied(mut occupied) => match *occupied.get() {
+                Standing::Order(known) if known.order != mark.order => {}
+                Standing::Unconfirmed(order) if order != mark.order => {}
+                Standing::Order(_) | Standing::Unconfirmed(_) => {
+                    occupied.insert(Standing::Order(mark));
+                }
+            },
+        }
     }
 }
 
@@ -183,13 +270,37 @@ mod tests {
         assert!(matches!(buyers.standing(ACTIVITY, USER), Some(Standing::Order(_))));
     }
 
+    /// Users of one shard.
+    fn neighbours() -> [UserId; 4] {
+        let of_shard = (1..).map(UserId).filter(|user| ShardId::of(*user) == ShardId::of(USER));
+        let mut users = [USER; 4];
+        users.iter_mut().zip(of_shard).for_each(|(place, user)| *place = user);
+        users
+    }
+
     #[test]
-    fn a_new_generation_forgets_orders_but_no_doubt() {
-        let buyers = Buyers::default();
-        buyers.learn(USER, mark(1, 1, OrderState::Paid));
-        buyers.doubt(ACTIVITY, UserId(8), OrderNumber(2));
-        buyers.forget();
-        assert_eq!(buyers.standing(ACTIVITY, USER), None);
-        assert_eq!(buyers.standing(ACTIVITY, UserId(8)), Some(Standing::Unconfirmed(OrderNumber(2))));
+    fn a_start_anew_forgets_what_the_shard_does_not_hold_but_no_doubt_and_nothing_to_be_kept() {
+        let (buyers, [a, b, c, d], shard) = (Buyers::default(), neighbours(), ShardId::of(USER));
+        let other = (1..).map(UserId).find(|user| ShardId::of(*user) != shard).unwrap_or(USER);
+        for (user, order) in [(a, 1), (b, 2), (c, 3), (other, 5)] {
+            buyers.learn(user, mark(order, 1, OrderState::Reserved));
+        }
+        buyers.doubt(ACTIVITY, d, OrderNumber(4));
+        let now = [(a, mark(1, 1, OrderState::Reserved)), (USER, mark(7, 1, OrderState::Reserved))];
+        let anew = buyers.start_anew(shard, &now[..1], |known| known.order == OrderNumber(2));
+        assert_eq!((anew.news, anew.missing), (vec![], vec![(b, mark(2, 1, OrderState::Reserved))]));
+        let order = |user| match buyers.standing(ACTIVITY, user) {
+            Some(Standing::Order(mark)) => Some(mark.order.0),
+            _ => None,
+        };
+        assert_eq!([a, b, c, other].map(order), [Some(1), Some(2), None, Some(5)]);
+        assert_eq!(buyers.standing(ACTIVITY, d), Some(Standing::Unconfirmed(OrderNumber(4))));
+        // Another order of the same attempt stands in the shard: that one is told of, and the first is still missed.
+        let taken = [(b, mark(9, 1, OrderState::Reserved))];
+        let anew = buyers.start_anew(shard, &taken, |known| known.order == OrderNumber(2));
+        assert_eq!(anew.missing, [(b, mark(2, 1, OrderState::Reserved))]);
+        assert_eq!((anew.news, order(b), order(a)), (taken.to_vec(), Some(9), None));
+        buyers.end(b, mark(2, 1, OrderState::Failed));
+        assert_eq!(order(b), Some(9), "the end of the lost one does not hide the other");
     }
 }

@@ -250,7 +250,7 @@ pub struct RecoveryCall {
     pub generation: Gen,
     /// By shard: whether it is to be rebuilt.
     pub closed: [bool; SHARDS],
-    /// By shard: the generation of its last completed rebuild, `Gen(0)` before the first. Marks that are older were
-    /// written off there, and are not handed in.
+    /// By shard: the generation of its last rebuild, `Gen(0)` before the first; written down before the rebuild is
+    /// done, so that none is missed. Marks that are older may have been written off there: not handed in.
     pub rebuilt: [Gen; SHARDS],
 }

@@ -16,6 +16,7 @@ use super::lane::{InFlight, Lane, Waiting};
 use super::order_numbers::OrderNumbers;
 use super::per_shard::PerShard;
 use super::purchase::{Outcome, Purchase, Settings};
+use super::recovery::Recoveries;
 use super::view::{Applied, View};
 use crate::protocol::{SkuKey, UserId};
 
@@ -32,6 +33,7 @@ pub struct Stock<T> {
     board: Arc<Board>,
     outcomes: Vec<(T, Outcome)>,
     pub(super) news: Vec<(UserId, Mark)>,
+    pub(super) recoveries: Recoveries,
     /// Another process uses this one's number: nothing is called any more.
     pub(super) fenced: bool,
     pub(super) random: fastrand::Rng,
@@ -58,6 +60,7 @@ impl<T> Stock<T> {
             board,
             outcomes: Vec::new(),
             news: Vec::new(),
+            recoveries: Recoveries::new(),
             fenced: false,
             random: fastrand::Rng::with_seed(seed),
         }
@@ -87,6 +90,7 @@ impl<T> Stock<T> {
             ticket: Some(ticket),
             item,
             in_doubt: false,
+            promised: false,
             patience_until_ms: now_ms.saturating_add(patience_ms),
             unconfirmed_at_ms: now_ms.saturating_add(self.settings.unconfirmed_after_ms),
             gathers: 0,
@@ -152,9 +156,7 @@ impl<T> Stock<T> {
         if !self.view.apply_snapshot(now_ms, snapshot) {
             return;
         }
-        for (user, mark) in &snapshot.marks {
-            self.learn(*user, *mark);
-        }
+        self.learn_snapshot(now_ms, snapshot);
         let caught_up = self.view.take_caught_up(snapshot.shard);
         let told = snapshot.counters.iter().map(|counters| counters.sku);
         self.republish(told.chain(caught_up));
@@ -166,6 +168,7 @@ impl<T> Stock<T> {
             match self.view.apply_event(now_ms, shard, event) {
                 Applied::Old => continue,
                 Applied::Gap => {
+                    self.raise_generation(event.generation);
                     self.on_gap(shard);
                     break;
                 }
@@ -227,6 +230,8 @@ impl<T> Stock<T> {
         };
         lane.in_flight = Some(InFlight {
             call: call.clone(),
+            orders: InFlight::orders_of(&items),
+            found_at: 0,
             items,
             news: Vec::new(),
             resend_at_ms: None,
@@ -242,6 +247,9 @@ impl<T> Stock<T> {
     }
 
     pub(super) fn tell(&mut self, waiting: &mut Waiting<T>, outcome: Outcome) {
+        if waiting.promised && outcome.is_refusal() {
+            return self.break_promise(waiting);
+        }
         if let Some(ticket) = waiting.ticket.take() {
             self.outcomes.push((ticket, outcome));
         }
@@ -258,24 +266,17 @@ impl<T> Stock<T> {
     }
 
     pub(super) fn learn(&mut self, user: UserId, mark: Mark) {
+        self.recoveries.confirm(mark.order);
         if !self.buyers.learn(user, mark) {
             return;
         }
         // Who waits for the reply is told of his order by the reply first.
-        match &mut self.lanes[ShardId::of(user)].in_flight {
-            Some(flight) if flight.owes_a_word(mark.order) => flight.news.push((user, mark)),
-            _ => self.news.push((user, mark)),
-        }
-    }
-
-    /// Starts anew under a newer generation: views, marks and what the board says are those of an older one.
-    pub(super) fn raise_generation(&mut self, generation: Gen) {
-        self.generation = self.generation.max(generation);
-        if self.view.raise_generation(generation) {
-            // First the board falls silent, so that a mark that is not found is not taken for one that is not.
-            let skus = self.view.skus();
-            self.republish(skus.into_iter());
-            self.buyers.forget();
+        if let Some(flight) = &mut self.lanes[ShardId::of(user)].in_flight
+            && flight.owes_a_word(mark.order)
+        {
+            flight.news.push((user, mark));
+        } else {
+            self.news.push((user, mark));
         }
     }
 
@@ -295,6 +296,8 @@ impl<T> Stock<T> {
     pub(super) fn standing_outcome(&self, waiting: &Waiting<T>) -> Option<Outcome> {
         let item = &waiting.item;
         match self.buyers.standing(item.sku.activity, item.user)? {
+            // Only this process says that there is one.
+            Standing::Order(mark) if mark.order == item.order && self.recoveries.is_open(item.order) => None,
             Standing::Order(mark) if mark.order == item.order => Some(Outcome::Queued(mark)),
             Standing::Order(mark) if mark.state.is_live() => Some(Outcome::Already(mark)),
             Standing::Order(_) => Some(Outcome::NotAgain),

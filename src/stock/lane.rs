@@ -16,6 +16,8 @@ pub(super) struct Waiting<T> {
     /// The store may hold it: a call with it went out and was refused in a way that does not tell whether an
     /// earlier copy was executed. It is asked for again, whatever is free, until an answer tells.
     pub(super) in_doubt: bool,
+    /// A recovery lost it after its user could see it: refused means FAILED.
+    pub(super) promised: bool,
     /// Not sent by then → BUSY.
     pub(super) patience_until_ms: u64,
     /// Sent, but no reply by then → UNCONFIRMED.
@@ -32,6 +34,10 @@ pub(super) struct InFlight<T> {
     pub(super) call: Call,
     /// The items of the call's body, in the same order.
     pub(super) items: Vec<Waiting<T>>,
+    /// The least and the greatest order number of its items.
+    pub(super) orders: (OrderNumber, OrderNumber),
+    /// Where among the items the last order was found; the feed tells of them in their order.
+    pub(super) found_at: usize,
     /// What the feed told of its items before the reply came.
     pub(super) news: Vec<(UserId, Mark)>,
     /// When to send it again; `None` while a copy is out.
@@ -45,9 +51,25 @@ pub(super) struct InFlight<T> {
 }
 
 impl<T> InFlight<T> {
-    /// Whether somebody still waits to be told of this order.
-    pub(super) fn owes_a_word(&self, order: OrderNumber) -> bool {
-        self.items.iter().any(|waiting| waiting.ticket.is_some() && waiting.item.order == order)
+    /// Whether somebody still waits to be told of this order. Asked for every mark that the feed tells of: most are
+    /// of an earlier call, the others come in the order of the items.
+    pub(super) fn owes_a_word(&mut self, order: OrderNumber) -> bool {
+        let (least, greatest) = self.orders;
+        if order < least || order > greatest {
+            return false;
+        }
+        let (before, after) = self.items.split_at_checked(self.found_at).unwrap_or((&self.items, &[]));
+        let mut from_there = after.iter().chain(before);
+        let Some(steps) = from_there.position(|waiting| waiting.item.order == order) else { return false };
+        let items = self.items.len();
+        self.found_at = self.found_at.saturating_add(steps).checked_rem(items).unwrap_or(0);
+        self.items.get(self.found_at).is_some_and(|waiting| waiting.ticket.is_some())
+    }
+
+    /// The least and the greatest order number of items.
+    pub(super) fn orders_of(items: &[Waiting<T>]) -> (OrderNumber, OrderNumber) {
+        let orders = || items.iter().map(|waiting| waiting.item.order);
+        (orders().min().unwrap_or(OrderNumber(u64::MAX)), orders().max().unwrap_or(OrderNumber(0)))
     }
 
     /// The move that this call makes, if it does.
@@ -92,11 +114,70 @@ impl<T> Lane<T> {
         }
     }
 
+    /// Puts items back in front of which nobody knows whether the store holds them.
+    pub(super) fn put_back_in_doubt(&mut self, items: Vec<Waiting<T>>) {
+        self.put_back(items.into_iter().map(|waiting| Waiting { in_doubt: true, ..waiting }));
+    }
+
     /// Puts items back in front, in their order, when the call is over; the lane is to be looked at again.
     pub(super) fn put_back(&mut self, items: impl DoubleEndedIterator<Item = Waiting<T>>) {
         for item in items.rev() {
             self.waiting.push_front(item);
         }
         self.looked_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{ActivityId, SkuId};
+    use crate::stock::calls::{Gen, ProcessNumber};
+
+    fn waiting(order: u64, ticket: Option<()>) -> Waiting<()> {
+        let sku = SkuKey { activity: ActivityId(1), sku: SkuId(1) };
+        let item = Item { user: UserId(order), sku, order: OrderNumber(order), quantity: 1, attempt: 1 };
+        Waiting {
+            ticket,
+            item,
+            in_doubt: false,
+            promised: false,
+            patience_until_ms: 0,
+            unconfirmed_at_ms: 0,
+            gathers: 0,
+            not_before_ms: 0,
+        }
+    }
+
+    #[test]
+    fn a_word_is_owed_to_whoever_waits_in_whatever_order_the_feed_tells() {
+        let items: Vec<_> = [(4, true), (9, true), (2, false), (7, true)]
+            .map(|(order, waits)| waiting(order, waits.then_some(())))
+            .into();
+        let mut flight = InFlight {
+            call: Call {
+                process: ProcessNumber(1),
+                generation: Gen(1),
+                shard: ShardId::ALL[0],
+                number: 1,
+                body: CallBody::Reserve { bring_in: Vec::new(), items: Vec::new() },
+            },
+            orders: InFlight::orders_of(&items),
+            found_at: 0,
+            items,
+            news: Vec::new(),
+            resend_at_ms: None,
+            first_sent_ms: 0,
+            copies: 1,
+            lost_at_ms: 0,
+        };
+        for round in [[4, 9, 7], [7, 9, 4], [9, 4, 7], [9, 9, 9]] {
+            for order in round {
+                assert!(flight.owes_a_word(OrderNumber(order)), "{order} of {round:?}");
+            }
+            for other in [1, 2, 3, 5, 8, 10] {
+                assert!(!flight.owes_a_word(OrderNumber(other)), "{other} after {round:?}");
+            }
+        }
     }
 }

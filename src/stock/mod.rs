@@ -13,6 +13,7 @@ mod order_numbers;
 mod per_shard;
 mod plan;
 mod purchase;
+mod recovery;
 mod replies;
 mod view;
 

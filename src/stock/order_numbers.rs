@@ -25,6 +25,11 @@ impl OrderNumbers {
     }
 }
 
+/// The process that gave an order its number.
+pub(super) fn process_of(order: OrderNumber) -> Option<ProcessNumber> {
+    u32::try_from(order.0 >> SEQUENCE_BITS).ok().map(ProcessNumber)
+}
+
 impl Iterator for OrderNumbers {
     type Item = OrderNumber;
 
@@ -49,6 +54,8 @@ mod tests {
         assert_eq!(first.next(), Some(OrderNumber((1 << 36) + 1)));
         assert_eq!(first.next(), Some(OrderNumber((1 << 36) + 2)));
         assert_eq!(last.next(), Some(OrderNumber((1 << 63) - 1)));
+        assert_eq!(process_of(OrderNumber((1 << 36) + 2)), Some(ProcessNumber(1)));
+        assert_eq!(process_of(OrderNumber((1 << 63) - 1)), Some(ProcessNumber(PROCESS_MAX)));
         assert_eq!(last.next(), None);
     }
 }

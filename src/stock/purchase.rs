@@ -60,6 +60,13 @@ pub enum Outcome {
     Unconfirmed(OrderNumber),
 }
 
+impl Outcome {
+    /// Whether it says that the order asked for does not exist and will not.
+    pub(super) const fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Queued(_) | Self::Unconfirmed(_))
+    }
+}
+
 /// One request for units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purchase {

@@ -8,7 +8,7 @@ use super::calls::{Done, Item, ItemAnswer, Mark, Reply, ShardId};
 use super::engine::Stock;
 use super::lane::{InFlight, Waiting};
 use super::purchase::Outcome;
-use crate::protocol::{ActivityId, OrderState};
+use crate::protocol::{ActivityId, OrderState, UserId};
 
 impl<T> Stock<T> {
     /// No reply came to the copy of call `number` that is out; it is sent again. Other numbers are ignored.
@@ -27,7 +27,7 @@ impl<T> Stock<T> {
         let Some(mut flight) = in_flight else { return };
         let news = std::mem::take(&mut flight.news);
         match reply {
-            Reply::Done(done) => self.on_done(now_ms, shard, flight, &done),
+            Reply::Done(done) => self.on_done(now_ms, shard, flight, &done, &news),
             Reply::Gen(generation) => {
                 self.raise_generation(generation);
                 self.re_enter(now_ms, shard, flight.items);
@@ -55,11 +55,20 @@ impl<T> Stock<T> {
     fn re_enter(&mut self, now_ms: u64, shard: ShardId, items: Vec<Waiting<T>>) {
         let pause_ms = self.random.u64(5..=25);
         self.lanes[shard].not_before_ms = now_ms.saturating_add(pause_ms);
-        let in_doubt = items.into_iter().map(|waiting| Waiting { in_doubt: true, ..waiting });
-        self.lanes[shard].put_back(in_doubt);
+        self.lanes[shard].put_back_in_doubt(items);
     }
 
-    fn on_done(&mut self, now_ms: u64, shard: ShardId, flight: InFlight<T>, done: &Done) {
+    /// `news`: what the feed has told of the items already.
+    fn on_done(
+        &mut self,
+        now_ms: u64,
+        shard: ShardId,
+        flight: InFlight<T>,
+        done: &Done,
+        news: &[(UserId, Mark)],
+    ) {
+        // Under a generation that was raised meanwhile, what the feed told is forgotten.
+        let mut learnt = if done.generation == self.generation { news } else { &[] }.iter().peekable();
         self.view.apply_reply(now_ms, shard, done.generation, done.seq, &done.counters);
         self.republish(done.counters.iter().map(|counters| counters.sku));
         let mut back = Vec::new();
@@ -67,8 +76,12 @@ impl<T> Stock<T> {
             match *answer {
                 ItemAnswer::Reserved => {
                     let mark = mark_of(&waiting.item);
+                    self.recoveries.confirm(mark.order);
                     if waiting.ticket.is_some() {
-                        self.buyers.learn(waiting.item.user, mark);
+                        // What came with the feed is at least as far along.
+                        if learnt.next_if(|(_, known)| known.order == mark.order).is_none() {
+                            self.buyers.learn(waiting.item.user, mark);
+                        }
                         self.tell(&mut waiting, Outcome::Queued(mark));
                     } else {
                         self.learn(waiting.item.user, mark);
@@ -95,7 +108,7 @@ impl<T> Stock<T> {
     fn on_empty_here(&mut self, now_ms: u64, mut waiting: Waiting<T>, back: &mut Vec<Waiting<T>>) {
         self.resolve_refused(&waiting.item);
         waiting.in_doubt = false;
-        if waiting.ticket.is_none() {
+        if waiting.ticket.is_none() && !waiting.promised {
             return;
         }
         back.extend(self.after_gathering(now_ms, waiting));
@@ -117,6 +130,11 @@ impl<T> Stock<T> {
         let outcome = match self.left(waiting.item.sku, now_ms) {
             Left::Exactly(0) => Outcome::SoldOut,
             Left::Exactly(left) if left < wanted => Outcome::Insufficient(left),
+            // A promise is not broken before it is known that it cannot be kept.
+            _ if waiting.promised => {
+                waiting.gathers = 0;
+                return Some(waiting);
+            }
             _ => Outcome::Busy,
         };
         self.tell(&mut waiting, outcome);
@@ -147,7 +165,7 @@ impl<T> Stock<T> {
         for shard in ShardId::ALL {
             for _ in 0..self.lanes[shard].waiting.len() {
                 let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
-                if waiting.in_doubt || !is_over(waiting.item.sku.activity) {
+                if waiting.in_doubt || waiting.promised || !is_over(waiting.item.sku.activity) {
                     self.lanes[shard].waiting.push_back(waiting);
                     continue;
                 }
@@ -173,7 +191,11 @@ impl<T> Stock<T> {
         }
         for _ in 0..self.lanes[shard].waiting.len() {
             let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
-            if is_late(&waiting) {
+            if is_late(&waiting) && waiting.promised && !waiting.in_doubt {
+                // The shard may have got units, or may hold nothing of the activity any more.
+                waiting.in_doubt = true;
+                waiting.patience_until_ms = now_ms.saturating_add(self.settings.patience_ms);
+            } else if is_late(&waiting) {
                 let standing = self.standing_outcome(&waiting);
                 if let Some(outcome) = standing.or((!waiting.in_doubt).then_some(Outcome::Busy)) {
                     self.tell(&mut waiting, outcome);
@@ -189,7 +211,7 @@ impl<T> Stock<T> {
 }
 
 /// The mark that a reserved item makes, before its settlement is known.
-const fn mark_of(item: &Item) -> Mark {
+pub(super) const fn mark_of(item: &Item) -> Mark {
     Mark {
         order: item.order,
         sku: item.sku,

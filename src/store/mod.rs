@@ -48,6 +48,15 @@ pub enum FeedRead {
     Gap,
 }
 
+/// What became of a hand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandIn {
+    /// The recovery takes the marks into account: they were there before its leader read what was handed in.
+    InTime,
+    /// The recovery went on without this process, or another has replaced it. Nothing of it counts.
+    TooLate,
+}
+
 /// Positions in the 16 feeds: the (generation, seq) already applied.
 pub type FeedPositions = [(Gen, u64); SHARDS];
 
@@ -88,15 +97,17 @@ pub trait ReservationStore: Send + Sync + 'static {
     }
 
     /// Hands in this process's marks for the recovery of that generation: all of them at once, an empty list
-    /// included. To be repeated until it goes well. Once more under the same generation replaces what was handed in;
-    /// under one that is not the recovery's any more it does nothing.
+    /// included. To be repeated until it goes well; once more under the same generation replaces what was handed in.
+    /// Whether it was in time is decided once, together with the leader's reading, and told the same ever after, also
+    /// when another recovery has begun: a process that is told so wrongly hands in what was written off, or nothing,
+    /// at the next one. [`next_recovery`](Self::next_recovery) is not asked again before this has answered.
     fn hand_in(
         &self,
         generation: Gen,
         marks: &[(UserId, Mark)],
-    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+    ) -> impl Future<Output = Result<HandIn, StoreError>> + Send {
         let _ = (generation, marks);
-        std::future::ready(Ok(()))
+        std::future::ready(Ok(HandIn::TooLate))
     }
 
     /// Ends a promise that a recovery has lost and that could not be put back in its FAILED order: an explicit one,

@@ -42,7 +42,7 @@ async fn a_wrong_password_a_missing_database_and_a_server_that_is_down_are_told_
 #[tokio::test]
 async fn a_schema_of_a_newer_version_is_refused() {
     let scene = Scene::new().await;
-    scene.execute("UPDATE _sqlx_migrations SET version = 9999").await;
+    scene.execute("UPDATE _sqlx_migrations SET version = 9999 WHERE version = 1").await;
     let error = MySqlInstallation::open(options(&scene.database)).await.unwrap_err();
     assert!(matches!(error, MySqlOpenError::Newer { .. }), "{error}");
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 /// Where the next COMMIT's connection is cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub enum Cut {
     BeforeCommit = 1,
     /// The server has executed it; its answer is lost.
     AfterCommit = 2,
+    /// Nothing comes or goes any more, and neither end is told.
+    Silence = 3,
 }
 
 pub struct Proxy {
@@ -51,9 +54,13 @@ impl Proxy {
 async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) -> Option<()> {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
+    let silence = Arc::new(Notify::new());
+    let silent = Arc::clone(&silence);
     let answers = tokio::spawn(async move {
-        let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
-        (from_server, to_client)
+        tokio::select! {
+            _ = tokio::io::copy(&mut from_server, &mut to_client) => {}
+            () = silent.notified() => std::future::pending().await,
+        }
     });
     loop {
         // A packet: its length in three bytes, its number, its body.
@@ -64,6 +71,12 @@ async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) -> Optio
         from_client.read_exact(&mut body).await.ok()?;
         let at = cut.load(Ordering::SeqCst);
         if at != Cut::Nowhere as u8 && body == b"\x03COMMIT" {
+            if at == Cut::Silence as u8 {
+                silence.notify_one();
+                cut.store(Cut::Nowhere as u8, Ordering::SeqCst);
+                while from_client.read(&mut body).await.ok()? > 0 {}
+                return None;
+            }
             // Answers are held back from here on; the client waits for this one.
             answers.abort();
             let _ = answers.await;

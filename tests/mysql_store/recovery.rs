@@ -2,9 +2,10 @@
 
 use rushgate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, UserId};
 use rushgate::stock::calls::{Gen, Mark, SHARDS, ShardId};
+use rushgate::store::HandIn;
 use rushgate::store::sql::NewLoad;
 use rushgate::store::sql::mysql::{
-    ActivityState, ArchiveStep, HandIn, MySqlInstallation, ProcessKind, RecoveryRecord, StillDue,
+    ActivityState, ArchiveStep, MySqlInstallation, ProcessKind, RecoveryRecord, StillDue,
 };
 use rushgate_servers::MariaDb;
 
@@ -71,9 +72,13 @@ async fn a_running_recovery_is_told_with_every_renewal() {
     assert_eq!(notice.rebuilt, [Gen(0); SHARDS]);
 
     let shards = [ShardId::ALL[3], ShardId::ALL[15]];
-    assert_eq!(leader.recovery_done(Gen(1), &shards).await.unwrap(), RecoveryRecord::Gen(Gen(2)));
+    assert_eq!(leader.close_hand_ins(Gen(1), &shards).await.unwrap(), RecoveryRecord::Gen(Gen(2)));
+    assert_eq!(leader.recovery_done(Gen(1)).await.unwrap(), RecoveryRecord::Gen(Gen(2)));
     for _ in 0..2 {
-        assert_eq!(leader.recovery_done(Gen(2), &shards).await.unwrap(), RecoveryRecord::Recorded);
+        assert_eq!(leader.close_hand_ins(Gen(2), &shards).await.unwrap(), RecoveryRecord::Recorded);
+    }
+    for _ in 0..2 {
+        assert_eq!(leader.recovery_done(Gen(2)).await.unwrap(), RecoveryRecord::Recorded);
     }
     let renewal = scene.sql.renew(gateway).await.unwrap().unwrap();
     assert_eq!((renewal.generation, renewal.recovery), (Gen(2), None));
@@ -94,17 +99,27 @@ async fn a_hand_in_is_taken_whole_once_and_under_its_generation_alone() {
     let two = scene.sql.register(ProcessKind::Gateway).await.unwrap().process;
     let generation = leader.raise_generation(&[true; SHARDS]).await.unwrap();
     let marks: Vec<(UserId, Mark)> = reservations(5000).iter().map(|one| (one.user, one.mark)).collect();
-    assert_eq!(scene.sql.hand_in(one, Gen(0), &marks).await.unwrap(), HandIn::Gen(generation));
+    assert_eq!(scene.sql.hand_in(one, Gen(0), &marks).await.unwrap(), HandIn::TooLate);
     assert_eq!(scene.sql.hand_ins(generation).await.unwrap(), []);
-    assert_eq!(scene.sql.hand_in(one, generation, &marks).await.unwrap(), HandIn::Taken);
-    assert_eq!(scene.sql.hand_in(one, generation, &marks[..1]).await.unwrap(), HandIn::Taken);
-    assert_eq!(scene.sql.hand_in(two, generation, &[]).await.unwrap(), HandIn::Taken);
+    assert_eq!(scene.sql.hand_in(one, generation, &marks).await.unwrap(), HandIn::InTime);
+    assert_eq!(scene.sql.hand_in(one, generation, &marks[..1]).await.unwrap(), HandIn::InTime);
+    assert_eq!(scene.sql.hand_in(two, generation, &[]).await.unwrap(), HandIn::InTime);
     assert_eq!(scene.sql.hand_ins(generation).await.unwrap(), [one, two]);
     assert_eq!(scene.sql.handed_in(generation, one).await.unwrap(), marks);
     assert_eq!(scene.sql.handed_in(generation, two).await.unwrap(), []);
-    let next = leader.raise_generation(&[true; SHARDS]).await.unwrap();
-    assert_eq!(scene.sql.hand_ins(generation).await.unwrap(), [], "what was for another is dropped");
-    assert_eq!(scene.sql.hand_in(one, generation, &marks).await.unwrap(), HandIn::Gen(next));
+    assert_eq!(leader.close_hand_ins(generation, &ShardId::ALL).await.unwrap(), RecoveryRecord::Recorded);
+    let late = scene.sql.register(ProcessKind::Gateway).await.unwrap().process;
+    assert_eq!(
+        scene.sql.hand_in(late, generation, &marks).await.unwrap(),
+        HandIn::TooLate,
+        "it is being read"
+    );
+    assert_eq!(scene.sql.renew(late).await.unwrap().unwrap().recovery, None, "nobody is asked any more");
+    leader.raise_generation(&[true; SHARDS]).await.unwrap();
+    for (process, answer) in [(one, HandIn::InTime), (two, HandIn::InTime), (late, HandIn::TooLate)] {
+        let again = scene.sql.hand_in(process, generation, &marks).await.unwrap();
+        assert_eq!(again, answer, "what was told once is told ever after");
+    }
     assert_eq!(scene.count("SELECT COUNT(*) FROM hand_in_marks").await, 0);
 }
 

@@ -24,9 +24,9 @@ fn was_settled(settlement: &Settlement) -> Mark {
 async fn pay_by_counts_from_settlement_by_the_databases_clock() {
     let scene = Scene::with_stock(&[(1, 100)]).await;
     let now = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)";
-    let before = scene.count(now).await as u64;
+    let before = scene.count(now).await.cast_unsigned();
     let mark = settled(&scene.settle(&[reservation(1, 1001)]).await[0]);
-    let after = scene.count(now).await as u64;
+    let after = scene.count(now).await.cast_unsigned();
     assert!((before + PAY_WITHIN_MS..=after + PAY_WITHIN_MS).contains(&mark.pay_by_ms), "{mark:?}");
     let expected =
         Mark { state: OrderState::PendingPayment, pay_by_ms: mark.pay_by_ms, ..reservation(1, 1001).mark };

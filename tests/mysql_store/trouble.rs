@@ -123,3 +123,35 @@ async fn connection_lost_in_commit_leaves_one_outcome() {
     }
     assert_eq!(scene.stock(1).await, (98, 2));
 }
+
+#[tokio::test]
+async fn a_link_that_falls_silent_does_not_hold_a_call_or_the_pool() {
+    let scene = Scene::with_stock(&[(1, 100)]).await;
+    let proxy = Proxy::start(scene.database.port).await;
+    let through = MySqlOptions {
+        port: proxy.port,
+        connections_max: 2,
+        call_timeout: Duration::from_secs(2),
+        ..options(&scene.database)
+    };
+    let sql = MySqlInstallation::open(through).await.unwrap();
+    // More often than the pool has connections.
+    for user in 1..=3 {
+        let batch = [reservation(user, 1000 + user)];
+        proxy.cut(Cut::Silence);
+        let error = sql.settle(Gen(0), &batch).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+        // The server still holds the locks of what it was not told to end; the entry comes again until they are gone.
+        let connections = format!(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = '{}' AND COMMAND = 'Sleep'",
+            scene.database.name
+        );
+        let server = crate::fixture::server().await;
+        for id in server.sql(&connections).await.unwrap().lines() {
+            // Some end by themselves meanwhile.
+            let _ = server.sql(&format!("KILL CONNECTION {id}")).await;
+        }
+        until("the batch is settled in the end", async || sql.settle(Gen(0), &batch).await.is_ok()).await;
+    }
+    assert_eq!(scene.stock(1).await, (97, 3));
+}

@@ -156,6 +156,18 @@ pub(crate) fn refusal(args: &[&str], output: &Output) -> String {
     error
 }
 
+/// Status line and body of a request to an admin port.
+#[track_caller]
+pub(crate) fn get(admin: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(admin).unwrap();
+    stream.set_read_timeout(Some(super::wire::PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
 /// Ends with its test, however that ends.
 struct Process(Child);
 
@@ -205,13 +217,7 @@ impl Serving {
     /// Status line and body of a request to the admin port.
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(self.admin).unwrap();
-        stream.set_read_timeout(Some(super::wire::PATIENCE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        (head.lines().next().unwrap().to_owned(), body.to_owned())
+        get(self.admin, path)
     }
 
     /// One number of /metrics.

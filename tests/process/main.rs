@@ -24,6 +24,8 @@ mod production;
 mod redis_configurations;
 mod refusals;
 mod serving;
+mod shared_store;
+mod shop;
 mod start;
 #[path = "../gateway/wire.rs"]
 #[allow(dead_code, reason = "shared with tests/gateway, which uses all of it")]

@@ -3,74 +3,26 @@
 use std::fs;
 
 use rushgate::stock::calls::Gen;
-use rushgate::store::sql::mysql::{MySqlInstallation, MySqlOptions};
-use rushgate_servers::{Database, MariaDb};
 use serde_json::Value;
-use tokio::runtime::Runtime;
-use tokio::sync::OnceCell;
 
 use super::house::{House, refusal};
+use super::shop::Shop;
 
-static MARIADB: OnceCell<MariaDb> = OnceCell::const_new();
-
-struct Shop {
-    runtime: Runtime,
-    database: Database,
-    house: House,
-}
-
-impl Shop {
-    /// A folder whose configuration names a fresh database of a real server.
-    fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let database = runtime.block_on(async {
-            let server = MARIADB.get_or_try_init(MariaDb::start).await.unwrap();
-            server.create_database().await.unwrap()
-        });
-        let house = House::new();
-        let Database { host, port, user, password, name } = &database;
-        fs::write(house.dir.path().join("password"), format!("{password}\n")).unwrap();
-        let config = format!(
-            "[store]\nkind = \"redis\"\n[mysql]\nhost = \"{host}\"\nport = {port}\nuser = \"{user}\"\n\
-             password_file = \"password\"\ndatabase = \"{name}\"\n"
-        );
-        fs::write(house.dir.path().join("rushgate.toml"), config).unwrap();
-        Self { runtime, database, house }
-    }
-
-    fn create(&self, more: &[&str]) -> String {
-        let args = ["activity", "create", "--id", "7", "--name", "a sale", "--sku", "1:100:999"];
-        self.house.done(&[&args[..], more].concat())
-    }
-
-    fn shown(&self) -> Value {
-        serde_json::from_str(&self.house.done(&["activity", "show", "7", "--json"])).unwrap()
-    }
-
-    /// Does what a writer does for loads, Redis being full of units.
-    fn apply_loads(&self) {
-        let Database { host, port, user, password, name } = &self.database;
-        let options =
-            MySqlOptions { password: Some(password.clone()), ..MySqlOptions::new(host, *port, user, name) };
-        self.runtime.block_on(async {
-            let installation = MySqlInstallation::open(options).await.unwrap();
-            for load in installation.due_loads(1_000).await.unwrap() {
-                let amounts: Vec<_> = load
-                    .changes
-                    .iter()
-                    .map(|(sku, units)| (*sku, u32::try_from(units.abs()).unwrap()))
-                    .collect();
-                installation.load_done(&load, Gen(0), &amounts).await.unwrap();
-            }
-            installation.close().await;
-        });
-    }
+/// Does what a writer does for loads, as if Redis had done all of them.
+fn apply_loads(shop: &Shop) {
+    shop.run(async |sql| {
+        for load in sql.due_loads(1_000).await.unwrap() {
+            let amount = |(sku, units): &(_, i64)| (*sku, u32::try_from(units.abs()).unwrap());
+            let amounts: Vec<_> = load.changes.iter().map(amount).collect();
+            sql.load_done(&load, Gen(0), &amounts).await.unwrap();
+        }
+    });
 }
 
 #[test]
 fn an_activity_is_preheated_before_it_opens_by_command_or_by_a_writer_later() {
     let shop = Shop::new();
-    let created = shop.create(&["--opens", "+1h", "--closes", "+2h"]);
+    let created = shop.create(100, &["--opens", "+1h", "--closes", "+2h"]);
     assert!(
         created.contains("a writer loads the stock at ") && created.contains("activity preheat 7"),
         "{created}"
@@ -85,7 +37,7 @@ fn an_activity_is_preheated_before_it_opens_by_command_or_by_a_writer_later() {
         preheated.trim(),
         "activity 7: 1 loads are pending: the running or the next writer applies them"
     );
-    shop.apply_loads();
+    apply_loads(&shop);
     assert_eq!(shop.house.done(&["activity", "preheat", "7"]).trim(), "activity 7: the stock is loaded");
     let sku = &shop.shown()["skus"][0];
     assert_eq!((&sku["total"], &sku["free"], &sku["sold"]), (&100.into(), &100.into(), &0.into()));
@@ -95,7 +47,7 @@ fn an_activity_is_preheated_before_it_opens_by_command_or_by_a_writer_later() {
     let added = shop.house.done(&["activity", "stock", "add", "7", "1", "20"]);
     assert!(added.contains("pending: 20 units will be applied by the running or the next writer"), "{added}");
     shop.house.done(&["activity", "stock", "remove", "7", "1", "5"]);
-    shop.apply_loads();
+    apply_loads(&shop);
     assert_eq!(shop.shown()["skus"][0]["total"], 115);
     shop.house.done(&["activity", "close", "7"]);
     assert_eq!(shop.shown()["entry_open"], false);
@@ -106,12 +58,12 @@ fn an_activity_is_preheated_before_it_opens_by_command_or_by_a_writer_later() {
 #[test]
 fn an_activity_that_opens_soon_is_preheated_when_it_is_created() {
     let shop = Shop::new();
-    let created = shop.create(&["--opens", "+5m"]);
+    let created = shop.create(100, &["--opens", "+5m"]);
     assert!(
         created.contains("1 loads are pending: the running or the next writer applies them"),
         "{created}"
     );
-    shop.apply_loads();
+    apply_loads(&shop);
     assert_eq!(shop.shown()["skus"][0]["total"], 100);
 }
 
@@ -134,7 +86,7 @@ fn what_is_refused_is_told_as_on_the_embedded_store() {
         &create("now"),
         &["2 problems", "name has 0 characters", "let it open a little later (--opens +1m)"],
     );
-    shop.create(&["--opens", "+1h", "--closes", "+2h"]);
+    shop.create(100, &["--opens", "+1h", "--closes", "+2h"]);
     refused(&create("+1h"), &["2 problems", "name has 0 characters", "activity 7 exists already"]);
     refused(&["activity", "show", "8"], &["there is no activity 8"]);
     refused(&["activity", "open", "8"], &["there is no activity 8"]);
@@ -146,16 +98,38 @@ fn what_is_refused_is_told_as_on_the_embedded_store() {
 #[test]
 fn an_activity_that_has_opened_is_not_preheated() {
     let shop = Shop::new();
-    shop.create(&["--opens", "+1h", "--closes", "+2h"]);
-    let database = &shop.database.name;
-    shop.runtime.block_on(async {
-        let opened = format!("UPDATE {database}.activities SET opens_at_ms = 1");
-        MARIADB.get().unwrap().sql(&opened).await.unwrap();
-    });
+    shop.create(100, &["--opens", "+1h", "--closes", "+2h"]);
+    shop.sql("UPDATE activities SET opens_at_ms = 1");
     let output = shop.house.run(&["activity", "preheat", "7"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("has opened") && error.contains("stock add 7 SKU UNITS"), "{error}");
+}
+
+#[test]
+fn an_activity_that_is_over_or_closed_is_ended_for_good() {
+    let shop = Shop::new();
+    shop.create(100, &["--opens", "+5m"]);
+    let output = shop.house.run(&["activity", "archive", "7"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("close it first: rushgate activity close 7"), "{error}");
+    shop.house.done(&["activity", "close", "7"]);
+    for _ in 0..2 {
+        let ended = shop.house.done(&["activity", "archive", "7"]);
+        assert!(ended.contains("activity 7: ended; a writer archives it"), "{ended}");
+    }
+    let added = shop.house.run(&["activity", "stock", "add", "7", "1", "5"]);
+    let error = String::from_utf8_lossy(&added.stderr);
+    assert!(added.status.code() == Some(1) && error.contains("has ended"), "{error}");
+    let other = shop.house.run(&["activity", "archive", "8"]);
+    assert!(String::from_utf8_lossy(&other.stderr).contains("there is no activity 8"));
+    let embedded = House::with_sale(5);
+    let output = embedded.run(&["activity", "close", "7"]);
+    assert_eq!(output.status.code(), Some(0));
+    let output = embedded.run(&["activity", "archive", "7"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("archives nothing"));
 }
 
 #[test]

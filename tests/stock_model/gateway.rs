@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rushgate::protocol::{OrderNumber, SkuKey};
-use rushgate::stock::calls::{Call, Gen, ProcessNumber, SHARDS, ShardId};
+use rushgate::protocol::{OrderNumber, SkuKey, UserId};
+use rushgate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, SHARDS, ShardId};
 use rushgate::stock::{Board, Buyers, Left, Purchase, Settings, Stock};
 
 use super::world::Life;
+
+type Marks = Vec<(UserId, Mark)>;
 
 /// A purchase that waits for its outcome.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,17 @@ pub(crate) struct Gateway {
     pub(crate) buyers: Arc<Buyers>,
     pub(crate) open: BTreeMap<u64, Ticket>,
     pub(crate) reading_since_ms: Option<u64>,
+    /// Cut off now, or at some time.
+    pub(crate) is_silent: bool,
+    pub(crate) was_silent: bool,
+    /// The generation that SQL told when it was last cut off.
+    pub(crate) known: Gen,
+    /// The last recovery that it began to answer, one that waits, and what SQL has not confirmed (with when it was
+    /// sent).
+    pub(crate) asked: Gen,
+    pub(crate) next_call: Option<RecoveryCall>,
+    pub(crate) handing_in: Option<(Gen, Marks, u64)>,
+    pub(crate) failing: BTreeMap<OrderNumber, (UserId, Mark, u64)>,
     settings: Settings,
     pushes: u64,
     last_calls: Vec<Option<Call>>,
@@ -48,6 +61,13 @@ impl Gateway {
             buyers,
             open: BTreeMap::new(),
             reading_since_ms: None,
+            is_silent: false,
+            was_silent: false,
+            known: generation,
+            asked: Gen(0),
+            next_call: None,
+            handing_in: None,
+            failing: BTreeMap::new(),
             settings,
             pushes: 0,
             last_calls: vec![None; SHARDS],
@@ -69,6 +89,11 @@ impl Gateway {
         let longest_ms = self.settings.patience_ms.max(self.settings.unconfirmed_after_ms);
         self.open.insert(number, Ticket { told_by_ms: now_ms + longest_ms, ..ticket });
         true
+    }
+
+    /// Nothing waits to be written to SQL.
+    pub(crate) fn owes_nothing(&self) -> bool {
+        self.next_call.is_none() && self.handing_in.is_none() && self.failing.is_empty()
     }
 
     pub(crate) fn left(&self, sku: SkuKey, now_ms: u64) -> Left {

@@ -31,6 +31,14 @@ struct Born {
     mark: Mark,
     at_ms: u64,
     released_at_ms: Option<u64>,
+    /// A recovery did not find it.
+    lost_at_ms: Option<u64>,
+}
+
+impl Born {
+    fn is_live(&self) -> bool {
+        self.released_at_ms.is_none() && self.lost_at_ms.is_none()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +48,12 @@ pub(crate) struct Ledger {
     of_user: BTreeMap<(ActivityId, UserId), Vec<OrderNumber>>,
     /// Orders of which somebody was told that they do not exist and never will.
     refused: BTreeMap<OrderNumber, String>,
+    /// Orders of which somebody was told that they are his, and by which process.
+    pub(crate) promised: BTreeMap<OrderNumber, u32>,
+    /// Orders that a recovery may have lost: whoever knew them took no part in it.
+    pub(crate) may_be_lost: BTreeSet<OrderNumber>,
+    /// Explicit FAILED orders.
+    pub(crate) failed: BTreeMap<OrderNumber, UserId>,
     pub(crate) moves: u64,
     pub(crate) units_moved: u64,
     pub(crate) reserved: u64,
@@ -93,12 +107,15 @@ impl Ledger {
             panic!("order {} of user {user} is reserved after its user was told {told}", mark.order);
         }
         let orders = self.of_user.entry((mark.sku.activity, user)).or_default();
-        let live = orders.iter().filter(|order| self.born[order].released_at_ms.is_none()).count();
+        let live = orders.iter().filter(|order| self.born[order].is_live()).count();
         assert_eq!(live, 0, "user {user} holds {orders:?} and gets {}", mark.order);
-        orders.push(mark.order);
-        let born = Born { user, mark, at_ms: now_ms, released_at_ms: None };
-        let twice = self.born.insert(mark.order, born);
-        assert!(twice.is_none(), "order {} is reserved twice", mark.order);
+        assert!(!self.failed.contains_key(&mark.order), "order {} is reserved, but FAILED", mark.order);
+        let born = Born { user, mark, at_ms: now_ms, released_at_ms: None, lost_at_ms: None };
+        let before = self.born.insert(mark.order, born);
+        assert!(before.is_none_or(|before| before.lost_at_ms.is_some()), "{} is reserved twice", mark.order);
+        if before.is_none() {
+            orders.push(mark.order);
+        }
         self.reserved += 1;
     }
 
@@ -106,7 +123,7 @@ impl Ledger {
     pub(crate) fn note(&mut self, now_ms: u64, store: &Store, sku: SkuKey) {
         let mut free = [0; SHARDS];
         let mut loaded = 0;
-        for shard in &store.shards {
+        for shard in store.visible() {
             if let Some(stock) = shard.stock.get(&sku) {
                 free[shard.id.index()] = stock.free;
                 loaded += stock.loaded;
@@ -114,8 +131,7 @@ impl Ledger {
         }
         let units = free.iter().sum::<u32>() + u32::try_from(store.moving(sku)).unwrap();
         let live = store
-            .shards
-            .iter()
+            .visible()
             .flat_map(|shard| shard.marks.values())
             .filter(|mark| mark.sku == sku && mark.state.is_live())
             .map(|mark| i64::from(mark.quantity))
@@ -204,12 +220,13 @@ impl Ledger {
             sku.is_none_or(|sku| born.mark.sku == sku)
                 && born.at_ms <= from_ms
                 && born.released_at_ms.is_none_or(|released_ms| released_ms >= until_ms)
+                && born.lost_at_ms.is_none_or(|lost_ms| lost_ms >= until_ms)
         })
     }
 
     /// An order number of which its user was told that it came to nothing.
     pub(crate) fn refuse(&mut self, order: OrderNumber, told: String) {
-        if let Some(born) = self.born.get(&order) {
+        if let Some(born) = self.born.get(&order).filter(|born| born.lost_at_ms.is_none()) {
             panic!("order {order} is reserved ({born:?}), and its user is told {told}");
         }
         self.refused.entry(order).or_insert(told);
@@ -220,7 +237,13 @@ impl Ledger {
         let Some(born) = self.born.get(&mark.order) else { panic!("{who}: {mark:?} was never reserved") };
         let same = (born.user, born.mark.sku, born.mark.quantity, born.mark.attempt);
         assert_eq!(same, (user, mark.sku, mark.quantity, mark.attempt), "{who}: {mark:?} against {born:?}");
-        let shard = &store.shards[rushgate::stock::calls::ShardId::of(user).index()];
+        if born.lost_at_ms.is_some() {
+            // Known here only: it is offered again, or has failed.
+            let failed = self.failed.contains_key(&mark.order);
+            assert!(mark.state == OrderState::Reserved || failed, "{who}: {mark:?} is lost");
+            return;
+        }
+        let shard = store.visible().nth(rushgate::stock::calls::ShardId::of(user).index()).unwrap();
         let held = shard.marks[&(mark.sku.activity, user)];
         assert!(order_rank(mark.state) <= order_rank(held.state), "{who}: {mark:?} is ahead of {held:?}");
     }
@@ -233,6 +256,61 @@ impl Ledger {
     pub(crate) fn check_board(&self, from_ms: u64, sku: SkuKey, left: Left, who: &str) {
         if let Left::Exactly(left) = left {
             self.check_left(from_ms, sku, left, who);
+        }
+    }
+
+    /// A recovery has decided what the closed shards hold: whoever is not in it holds nothing any more.
+    pub(crate) fn reconcile(&mut self, now_ms: u64, store: &Store, skus: &[SkuKey]) -> Vec<(UserId, Mark)> {
+        let mut lost = Vec::new();
+        for born in self.born.values_mut() {
+            let shard = store.visible().nth(rushgate::stock::calls::ShardId::of(born.user).index()).unwrap();
+            let held = shard.marks.get(&(born.mark.sku.activity, born.user));
+            match held.filter(|held| held.order == born.mark.order) {
+                Some(held) => {
+                    let released = !held.state.is_live();
+                    assert_eq!(released, born.released_at_ms.is_some(), "{held:?} against {born:?}");
+                    born.lost_at_ms = None;
+                }
+                None if born.lost_at_ms.is_none() => {
+                    assert!(born.released_at_ms.is_none(), "a recovery forgot that {born:?} was released");
+                    born.lost_at_ms = Some(now_ms);
+                    lost.push((born.user, born.mark));
+                }
+                None => {}
+            }
+        }
+        for shard in store.visible() {
+            for (buyer, mark) in &shard.marks {
+                assert!(self.born.contains_key(&mark.order), "{mark:?} of {buyer:?} comes from nowhere");
+                assert!(!self.failed.contains_key(&mark.order), "{mark:?} of {buyer:?} has failed");
+            }
+        }
+        for sku in skus {
+            self.skus.entry(*sku).or_default().supplied_at_ms.push(now_ms);
+            self.note(now_ms, store, *sku);
+        }
+        lost
+    }
+
+    /// A promise ends in a FAILED order.
+    pub(crate) fn fail(&mut self, order: OrderNumber, user: UserId) {
+        let born = &self.born[&order];
+        assert!(born.lost_at_ms.is_some(), "FAILED, but it stands: {born:?}");
+        assert!(self.may_be_lost.contains(&order), "FAILED, though its gateway was never silent: {born:?}");
+        self.failed.insert(order, user);
+    }
+
+    /// Every promise: in the store, or an explicit FAILED order, or made by a process that crashed.
+    pub(crate) fn check_promises(&self, crashed: impl Fn(u32) -> bool) {
+        for (order, process) in &self.promised {
+            let born = &self.born[order];
+            let failed = self.failed.contains_key(order);
+            if born.lost_at_ms.is_some() {
+                let excused = crashed(*process) && self.may_be_lost.contains(order);
+                assert!(failed || excused, "a promise was forgotten: {born:?}");
+            } else {
+                assert!(!failed, "FAILED, but it stands: {born:?}");
+            }
         }
     }
 }

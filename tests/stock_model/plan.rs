@@ -18,10 +18,13 @@ pub(crate) enum Family {
     Gather,
     /// Crashes, restarts under a new generation, additions and takings.
     Disasters,
+    /// Shards that lose their last writes, old masters that live on, silent gateways, leaders that die.
+    Recovery,
 }
 
 impl Family {
-    pub(crate) const ALL: [Self; 5] = [Self::Mixed, Self::Calm, Self::NOfN, Self::Gather, Self::Disasters];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Mixed, Self::Calm, Self::NOfN, Self::Gather, Self::Disasters, Self::Recovery];
 
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| format!("{family:?}").eq_ignore_ascii_case(name))
@@ -62,6 +65,14 @@ pub(crate) struct Plan {
     pub(crate) releases: u32,
     pub(crate) late_preheat: bool,
     pub(crate) undo_moves: bool,
+    /// Restarts of shards that lose their last writes.
+    pub(crate) rollbacks: u32,
+    /// Per mille of these: the old master lives on.
+    pub(crate) zombies: u32,
+    /// Times that a gateway is cut off.
+    pub(crate) silences: u32,
+    /// Per mille of a leader's steps: it dies.
+    pub(crate) leader_deaths: u32,
 }
 
 fn some(rng: &mut Rng, of_1000: u32, range: std::ops::RangeInclusive<u32>) -> u32 {
@@ -167,8 +178,8 @@ impl Plan {
         let rng = &mut Rng::with_seed(seed ^ ((family as u64 + 1) << 40));
         let bad = !matches!(family, Family::Calm);
         let disasters = matches!(family, Family::Mixed | Family::Disasters);
-        let activities =
-            if family == Family::Mixed || family == Family::Disasters { rng.u32(1..=2) } else { 1 };
+        let recovery = family == Family::Recovery;
+        let activities = if disasters || recovery { rng.u32(1..=2) } else { 1 };
         let per_activity = if family == Family::NOfN { 1 } else { rng.u16(1..=3) };
         let mut skus = Vec::new();
         for activity in 1..=activities {
@@ -198,15 +209,19 @@ impl Plan {
             double_buys: some(rng, 500, 50..=300),
             small_patience: some(rng, 300, 50..=500),
             closings: if disasters { some(rng, 300, 1..=20) } else { 0 },
-            crashes: if disasters { some(rng, 500, 1..=3) } else { 0 },
+            crashes: if disasters || recovery { some(rng, 500, 1..=3) } else { 0 },
             restarts: if disasters { some(rng, 500, 1..=3) } else { 0 },
             additions: if disasters { some(rng, 500, 1..=4) } else { 0 },
             takings: if disasters { some(rng, 300, 1..=3) } else { 0 },
             trims: if bad { some(rng, 400, 1..=20) } else { 0 },
             settles: if bad { some(rng, 400, 1..=20) } else { 0 },
-            releases: if disasters { some(rng, 300, 1..=6) } else { 0 },
+            releases: if disasters || recovery { some(rng, 300, 1..=6) } else { 0 },
             late_preheat: disasters && rng.u32(0..8) == 0,
             undo_moves: rng.bool(),
+            rollbacks: if recovery { rng.u32(1..=5) } else { 0 },
+            zombies: if recovery { some(rng, 600, 200..=800) } else { 0 },
+            silences: if recovery { some(rng, 700, 1..=6) } else { 0 },
+            leader_deaths: if recovery { some(rng, 400, 20..=200) } else { 0 },
         }
     }
 }

@@ -41,15 +41,17 @@ pub(crate) struct SkuStock {
     pub(crate) brought_in: [u64; SHARDS],
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shard {
     pub(crate) id: ShardId,
     pub(crate) open: bool,
+    /// The process that holds it: another after every restart.
+    pub(crate) run: u64,
     pub(crate) generation: Gen,
     pub(crate) seq: u64,
     pub(crate) stock: BTreeMap<SkuKey, SkuStock>,
     pub(crate) marks: BTreeMap<(ActivityId, UserId), Mark>,
-    feed: VecDeque<Event>,
+    pub(crate) feed: VecDeque<Event>,
     calls: BTreeMap<u32, (u64, Reply)>,
     loads: BTreeSet<u64>,
 }
@@ -58,7 +60,22 @@ pub(crate) struct Shard {
 pub(crate) struct Store {
     pub(crate) shards: Vec<Shard>,
     pub(crate) effects: Vec<Effect>,
+    /// By shard, what it would come back with: its last states. Kept only where shards restart.
+    pub(crate) past: Option<Vec<VecDeque<Shard>>>,
+    /// By shard: what counts while it is closed. First what it was when it restarted, then what it will be.
+    pub(crate) image: Vec<Option<Shard>>,
+    /// By shard: an old master that lives on.
+    pub(crate) zombies: Vec<Option<Zombie>>,
 }
+
+#[derive(Clone, Debug)]
+pub(crate) struct Zombie {
+    pub(crate) shard: Shard,
+    /// Nothing has been decided about the shard yet: what it does counts.
+    pub(crate) counts: bool,
+}
+
+const PAST_STATES: usize = 12;
 
 /// What one shard's feed has to say after a position.
 #[derive(Clone, Debug)]
@@ -226,6 +243,7 @@ impl Store {
         let shard = |id| Shard {
             id,
             open: true,
+            run: 0,
             generation: Gen(1),
             seq: 0,
             stock: BTreeMap::new(),
@@ -234,7 +252,13 @@ impl Store {
             calls: BTreeMap::new(),
             loads: BTreeSet::new(),
         };
-        Self { shards: ShardId::all().map(shard).collect(), effects: Vec::new() }
+        Self {
+            shards: ShardId::all().map(shard).collect(),
+            effects: Vec::new(),
+            past: None,
+            image: vec![None; SHARDS],
+            zombies: vec![None; SHARDS],
+        }
     }
 
     pub(crate) fn generation(&self) -> Gen {
@@ -245,7 +269,64 @@ impl Store {
         let shard = &mut self.shards[call.shard.index()];
         let reply = shard.execute(call, &mut self.effects);
         shard.check_formula();
+        self.remember(call.shard);
         reply
+    }
+
+    /// The shards as they count: a closed one as its users knew it.
+    pub(crate) fn visible(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().map(|shard| match &self.image[shard.id.index()] {
+            Some(image) if !shard.open => image,
+            _ => shard,
+        })
+    }
+
+    pub(crate) fn remember(&mut self, shard: ShardId) {
+        let Some(past) = self.past.as_mut() else { return };
+        let (past, now) = (&mut past[shard.index()], &self.shards[shard.index()]);
+        if now.open && past.back().is_none_or(|last| last.seq != now.seq || last.generation != now.generation)
+        {
+            past.push_back(now.clone());
+            if past.len() > PAST_STATES {
+                past.pop_front();
+            }
+        }
+    }
+
+    /// The shard's process ends, and another comes up with the state before its last `back` changes. The old one may
+    /// live on for those who still reach it.
+    pub(crate) fn restart(&mut self, id: ShardId, back: usize, lives_on: bool) {
+        let past = &mut self.past.as_mut().unwrap()[id.index()];
+        let now = &mut self.shards[id.index()];
+        if now.open {
+            self.image[id.index()] = Some(now.clone());
+            self.zombies[id.index()] = lives_on.then(|| Zombie { shard: now.clone(), counts: true });
+        }
+        let run = now.run + 1;
+        if let Some(state) = past.iter().rev().nth(back.min(past.len().saturating_sub(1))) {
+            *now = state.clone();
+        }
+        now.run = run;
+        now.open = false;
+        past.clear();
+        past.push_back(now.clone());
+    }
+
+    /// A call that reaches the old master.
+    pub(crate) fn call_zombie(&mut self, call: &Call) -> Option<Reply> {
+        let zombie = self.zombies[call.shard.index()].as_mut()?;
+        let mut effects = Vec::new();
+        let reply = zombie.shard.execute(call, &mut effects);
+        if zombie.counts {
+            self.effects.append(&mut effects);
+            self.image[call.shard.index()] = Some(zombie.shard.clone());
+        }
+        Some(reply)
+    }
+
+    /// Units of an SKU by shard, as they count.
+    pub(crate) fn stock_of(&self, shard: usize, sku: SkuKey) -> Option<&SkuStock> {
+        self.visible().nth(shard).and_then(|shard| shard.stock.get(&sku))
     }
 
     /// Loads (or takes, when negative: only what is free) units, once per load id.
@@ -281,10 +362,11 @@ impl Store {
         }
         shard.append(Change::Marked(vec![(user, mark)]), &touched);
         shard.check_formula();
+        self.remember(ShardId::of(user));
     }
 
-    pub(crate) fn snapshot(&self, shard: ShardId) -> Option<Snapshot> {
-        let shard = &self.shards[shard.index()];
+    pub(crate) fn snapshot(&self, shard: ShardId, by_zombie: bool) -> Option<Snapshot> {
+        let shard = self.reached(shard, by_zombie);
         shard.open.then(|| Snapshot {
             shard: shard.id,
             generation: shard.generation,
@@ -292,6 +374,13 @@ impl Store {
             counters: shard.stock.iter().map(|(sku, stock)| stock.counters(*sku)).collect(),
             marks: shard.marks.iter().map(|(&(_, user), mark)| (user, *mark)).collect(),
         })
+    }
+
+    fn reached(&self, shard: ShardId, by_zombie: bool) -> &Shard {
+        match &self.zombies[shard.index()] {
+            Some(zombie) if by_zombie => &zombie.shard,
+            _ => &self.shards[shard.index()],
+        }
     }
 
     /// Events after a position. A store may notice that the feed was trimmed beyond it, or (`plain`) just give what
@@ -302,8 +391,9 @@ impl Store {
         after: (Gen, u64),
         limit: usize,
         plain: bool,
+        by_zombie: bool,
     ) -> Option<FeedPart> {
-        let shard = &self.shards[shard.index()];
+        let shard = self.reached(shard, by_zombie);
         if !shard.open {
             return None;
         }
@@ -382,10 +472,10 @@ impl Store {
     /// Units of an SKU on their way between shards.
     pub(crate) fn moving(&self, sku: SkuKey) -> u64 {
         let mut moving = 0;
-        for source in &self.shards {
+        for source in self.visible() {
             let Some(stock) = source.stock.get(&sku) else { continue };
             for (target, out) in stock.out.iter().enumerate().filter(|(_, out)| **out > 0) {
-                let there = self.shards[target].stock.get(&sku);
+                let there = self.stock_of(target, sku);
                 let brought_in = there.map_or(0, |there| there.brought_in[source.id.index()]);
                 assert!(brought_in <= *out, "{sku}: more came in than went out, {:?} to {target}", source.id);
                 moving += out - brought_in;

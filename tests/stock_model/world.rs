@@ -4,16 +4,19 @@
 //! kept back; after the sale's end it is sound, and everybody who holds nothing asks until he is told something
 //! final.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fastrand::Rng;
 use rushgate::protocol::{ActivityId, OrderNumber, OrderState, SkuKey, UserId};
-use rushgate::stock::calls::{Call, Gen, ProcessNumber, Reply, SHARDS, ShardId, Snapshot};
+use rushgate::stock::calls::{
+    Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, SHARDS, ShardId, Snapshot,
+};
 use rushgate::stock::{Left, Outcome, Purchase, Standing};
 
 use super::gateway::{Gateway, Ticket};
 use super::ledger::Ledger;
 use super::plan::Plan;
+use super::recovery::Sql;
 use super::store::{FeedPart, Store};
 
 /// A gateway in one of its lives; what is meant for an earlier life is dropped.
@@ -24,7 +27,7 @@ pub(crate) struct Life {
 }
 
 #[derive(Clone, Debug)]
-enum Happening {
+pub(crate) enum Happening {
     Tick(Life),
     CallArrives(Life, Call),
     ReplyArrives(Life, ShardId, u64, Reply),
@@ -41,6 +44,16 @@ enum Happening {
     Trim(ShardId, usize),
     Settle(usize, OrderState),
     SaleEnds,
+    Restart,
+    ZombieDies(ShardId, u64),
+    Silence(usize),
+    Wake(Life),
+    Lead,
+    RecoveryAsked(Life, RecoveryCall),
+    HandInArrives(Life, Gen, Vec<(UserId, Mark)>),
+    HandInAnswered(Life, Gen, bool),
+    FailArrives(Life, UserId, Mark),
+    FailAnswered(Life, UserId, Mark),
 }
 
 #[derive(Clone, Debug)]
@@ -59,17 +72,20 @@ struct Client {
 /// See the module.
 pub(crate) struct World {
     pub(crate) plan: Plan,
-    rng: Rng,
-    now_ms: u64,
+    pub(crate) rng: Rng,
+    pub(crate) now_ms: u64,
     serial: u64,
     queue: BTreeMap<(u64, u32, u64), Happening>,
-    store: Store,
-    ledger: Ledger,
-    gateways: Vec<Gateway>,
+    pub(crate) store: Store,
+    pub(crate) sql: Sql,
+    pub(crate) ledger: Ledger,
+    pub(crate) gateways: Vec<Gateway>,
+    /// FAILED orders whose users were told.
+    pub(crate) told_failed: BTreeSet<OrderNumber>,
     clients: Vec<Client>,
     processes: u32,
     tickets: u64,
-    draining: bool,
+    pub(crate) draining: bool,
     trace: bool,
     /// Deliveries and executions still under way.
     under_way: usize,
@@ -94,6 +110,10 @@ pub(crate) struct Counts {
     pub(crate) unconfirmed: u64,
     pub(crate) not_again: u64,
     pub(crate) sold_to_the_last: u64,
+    pub(crate) recoveries: u64,
+    pub(crate) lost: u64,
+    pub(crate) offered: u64,
+    pub(crate) failed: u64,
     pub(crate) model_ms: u64,
 }
 
@@ -114,6 +134,10 @@ impl Counts {
         self.unconfirmed += other.unconfirmed;
         self.not_again += other.not_again;
         self.sold_to_the_last += other.sold_to_the_last;
+        self.recoveries += other.recoveries;
+        self.lost += other.lost;
+        self.offered += other.offered;
+        self.failed += other.failed;
         self.model_ms += other.model_ms;
     }
 }
@@ -144,6 +168,8 @@ impl World {
             serial: 0,
             queue: BTreeMap::new(),
             store: Store::new(),
+            sql: Sql::new(Gen(1)),
+            told_failed: BTreeSet::new(),
             ledger: Ledger::default(),
             gateways: Vec::new(),
             clients,
@@ -156,16 +182,25 @@ impl World {
             plan,
         };
         world.preheat();
+        if world.plan.rollbacks > 0 {
+            let first = |shard: &super::store::Shard| VecDeque::from([shard.clone()]);
+            world.store.past = Some(world.store.shards.iter().map(first).collect());
+        }
         for gateway in 0..world.plan.gateways {
             let new = world.start_gateway(gateway);
             world.gateways.push(new);
         }
         world.schedule_sale();
         world.schedule_disasters();
+        world.schedule_recoveries();
         world
     }
 
-    fn at(&mut self, at_ms: u64, happening: Happening) {
+    pub(crate) fn trace_text(&self, text: &str) {
+        trace!(self, "{text}");
+    }
+
+    pub(crate) fn at(&mut self, at_ms: u64, happening: Happening) {
         self.serial += 1;
         if on_the_way(&happening) {
             self.under_way += 1;
@@ -177,7 +212,7 @@ impl World {
     fn start_gateway(&mut self, gateway: usize) -> Gateway {
         self.processes += 1;
         let life = Life { gateway, process: self.processes };
-        let generation = self.store.generation();
+        let generation = if self.plan.rollbacks > 0 { self.sql.generation } else { self.store.generation() };
         let first_ms = self.now_ms + self.rng.u64(0..5);
         self.at(first_ms, Happening::Tick(life));
         let process = ProcessNumber(life.process);
@@ -281,6 +316,9 @@ impl World {
             Happening::CallArrives(life, call) => self.on_call(life, &call),
             Happening::ReplyArrives(life, shard, number, reply) => {
                 let now_ms = self.now_ms;
+                if self.is_deaf(life, Self::generation_of(&reply)) {
+                    return self.at(now_ms, Happening::FailureSeen(life, shard, number));
+                }
                 if let Some(gateway) = self.alive(life) {
                     gateway.engine.on_reply(now_ms, shard, number, reply.clone());
                     trace!(self, "g{} hears from {shard:?} #{number}: {reply:?}", life.process);
@@ -297,12 +335,16 @@ impl World {
             Happening::FeedsAsked(life, positions, at_ms) => self.on_feeds_asked(life, &positions, at_ms),
             Happening::FeedsArrive(life, parts, at_ms) => self.on_feeds(life, &parts, at_ms),
             Happening::SnapshotAsked(life, shard) => {
-                if let Some(snapshot) = self.store.snapshot(shard) {
+                let by_zombie = self.by_zombie(shard);
+                if let Some(snapshot) = self.store.snapshot(shard, by_zombie) {
                     self.send(&Happening::SnapshotArrives(life, snapshot), true);
                 }
             }
             Happening::SnapshotArrives(life, snapshot) => {
                 let now_ms = self.now_ms;
+                if self.is_old_snapshot(life, &snapshot) {
+                    return;
+                }
                 if let Some(gateway) = self.alive(life) {
                     gateway.engine.on_snapshot(now_ms, &snapshot);
                     trace!(self, "g{} gets {snapshot:?}", life.process);
@@ -311,12 +353,7 @@ impl World {
             }
             Happening::ClientActs(client) => self.client_acts(client),
             Happening::Crash(gateway) => self.crash(gateway),
-            Happening::Close => {
-                trace!(self, "the store closes");
-                self.store.close();
-                let open_ms = self.now_ms + self.rng.u64(0..40);
-                self.at(open_ms, Happening::Reopen);
-            }
+            Happening::Close => self.close(),
             Happening::Reopen => self.reopen(),
             Happening::Supply(shard, id, sku, units) => {
                 trace!(self, "{units} units of {sku} come to {shard:?}");
@@ -327,8 +364,11 @@ impl World {
             Happening::Settle(client, state) => {
                 let Client { user, activity, .. } = self.clients[client];
                 trace!(self, "user {user} in {activity} becomes {state:?}, if he holds an order");
-                self.store.settle(activity, user, state);
+                self.settle(activity, user, state);
                 self.ledger.enter(self.now_ms, &mut self.store);
+            }
+            Happening::SaleEnds if !self.is_recovered() => {
+                self.at(self.now_ms + 50, Happening::SaleEnds);
             }
             Happening::SaleEnds => {
                 trace!(self, "the sale ends");
@@ -338,6 +378,7 @@ impl World {
                     self.at(at_ms, Happening::ClientActs(client));
                 }
             }
+            of_a_recovery => self.happen_in_recovery(of_a_recovery),
         }
     }
 
@@ -364,7 +405,8 @@ impl World {
     }
 
     fn on_call(&mut self, life: Life, call: &Call) {
-        let reply = self.store.call(call);
+        let old = if self.by_zombie(call.shard) { self.store.call_zombie(call) } else { None };
+        let reply = old.unwrap_or_else(|| self.store.call(call));
         trace!(self, "store executes {call:?} -> {reply:?}");
         self.ledger.enter(self.now_ms, &mut self.store);
         self.send(&Happening::ReplyArrives(life, call.shard, call.number, reply), false);
@@ -372,12 +414,13 @@ impl World {
 
     fn on_feeds_asked(&mut self, life: Life, positions: &[(Gen, u64); SHARDS], at_ms: u64) {
         let limit = if self.draining { 1000 } else { self.plan.feed_events_max };
-        let read = |shard: ShardId| {
-            let part = self.store.read_feed(shard, positions[shard.index()], limit, self.plan.plain_reads)?;
-            Some((shard, part))
-        };
-        let parts: Option<Vec<_>> = ShardId::all().map(read).collect();
-        if let Some(parts) = parts {
+        let mut parts = Vec::new();
+        for shard in ShardId::ALL {
+            let (by_zombie, position) = (self.by_zombie(shard), positions[shard.index()]);
+            let part = self.store.read_feed(shard, position, limit, self.plan.plain_reads, by_zombie);
+            parts.extend(part.map(|part| (shard, part)));
+        }
+        if !parts.is_empty() {
             self.send(&Happening::FeedsArrive(life, parts, at_ms), true);
         }
     }
@@ -385,11 +428,12 @@ impl World {
     fn on_feeds(&mut self, life: Life, parts: &[(ShardId, FeedPart)], at_ms: u64) {
         let now_ms = self.now_ms;
         let current_after_events = self.plan.current_after_events;
+        let parts = self.heard_parts(life, parts);
         let Some(gateway) = self.alive(life) else { return };
         if gateway.reading_since_ms == Some(at_ms) {
             gateway.reading_since_ms = None;
         }
-        for (shard, part) in parts {
+        for (shard, part) in &parts {
             match part {
                 FeedPart::Gap => gateway.engine.on_gap(*shard),
                 FeedPart::Events(events, to_the_end) => {
@@ -412,7 +456,7 @@ impl World {
 
     // ---------- gateways
 
-    fn alive(&mut self, life: Life) -> Option<&mut Gateway> {
+    pub(crate) fn alive(&mut self, life: Life) -> Option<&mut Gateway> {
         Some(&mut self.gateways[life.gateway]).filter(|gateway| gateway.life == life)
     }
 
@@ -423,7 +467,7 @@ impl World {
         }
     }
 
-    fn pump(&mut self, life: Life) {
+    pub(crate) fn pump(&mut self, life: Life) {
         let now_ms = self.now_ms;
         let Some(gateway) = self.alive(life) else { return };
         let calls = gateway.engine.poll_calls(now_ms);
@@ -463,6 +507,7 @@ impl World {
         if let Some(positions) = read {
             self.send(&Happening::FeedsAsked(life, positions, now_ms), false);
         }
+        self.write(life);
         self.check_boards(life);
         let next_ms = now_ms + if busy { 5 } else { 5 + self.rng.u64(0..15) };
         self.at(next_ms, Happening::Tick(life));
@@ -490,6 +535,13 @@ impl World {
             self.clients[ticket.client].waits -= 1;
             self.act_again(ticket.client);
         }
+    }
+
+    fn close(&mut self) {
+        trace!(self, "the store closes");
+        self.store.close();
+        let open_ms = self.now_ms + self.rng.u64(0..40);
+        self.at(open_ms, Happening::Reopen);
     }
 
     fn reopen(&mut self) {
@@ -602,7 +654,12 @@ impl World {
     fn deliver_outcomes(&mut self, life: Life) {
         let Some(gateway) = self.alive(life) else { return };
         let outcomes = gateway.engine.take_outcomes();
-        gateway.engine.take_news();
+        for (_, mark) in gateway.engine.take_news() {
+            if mark.state == OrderState::Failed {
+                self.told_failed.insert(mark.order);
+            }
+        }
+        self.write(life);
         for (number, outcome) in outcomes {
             let gateway = &mut self.gateways[life.gateway];
             let ticket = gateway.open.remove(&number);
@@ -630,6 +687,7 @@ impl World {
             Outcome::Queued(mark) => {
                 assert_eq!(Some(mark.order), own, "{who}: QUEUED names another order");
                 self.ledger.check_mark(&self.store, user, &mark, who);
+                self.ledger.promised.entry(mark.order).or_insert(life.process);
                 self.clients[number].won = true;
                 None
             }
@@ -706,12 +764,27 @@ impl World {
             let known = |sku: &SkuKey| gateway.left(*sku, now_ms) != Left::Unknown;
             gateway.engine.unfinished() == 0 && self.plan.skus.iter().all(known)
         };
+        let recovered = self.is_recovered();
         let moving = self.plan.skus.iter().any(|sku| self.store.moving(*sku) > 0);
         !moving
+            && recovered
             && self.under_way == 0
             && self.clients.iter().all(told)
             && self.gateways.iter().all(still)
             && self.gateways.iter().all(|gateway| self.knows_all(gateway))
+    }
+
+    /// Users of whom it knows a FAILED order, while the store knows nothing of them.
+    fn failed_here(&self, gateway: &Gateway) -> usize {
+        let is_failed = |(order, user): &(&OrderNumber, &UserId)| {
+            let activities: BTreeSet<ActivityId> = self.plan.skus.iter().map(|sku| sku.activity).collect();
+            activities.into_iter().any(|activity| {
+                let held = self.store.shards[ShardId::of(**user).index()].marks.get(&(activity, **user));
+                let known = gateway.buyers.standing(activity, **user);
+                held.is_none() && matches!(known, Some(Standing::Order(known)) if known.order == **order)
+            })
+        };
+        self.ledger.failed.iter().filter(is_failed).count()
     }
 
     fn knows_all(&self, gateway: &Gateway) -> bool {
@@ -742,9 +815,19 @@ impl World {
 
     fn check_end(&mut self) {
         let marks: usize = self.store.shards.iter().map(|shard| shard.marks.len()).sum();
+        self.check_recoveries();
+        for sku in self.plan.skus.clone() {
+            self.ledger.note(self.now_ms, &self.store, sku);
+        }
         for gateway in &self.gateways {
             assert!(self.knows_all(gateway), "{:?} does not know every mark", gateway.life);
-            assert_eq!(gateway.buyers.len(), marks, "{:?} knows of orders that are none", gateway.life);
+            let failed = self.failed_here(gateway);
+            assert_eq!(
+                gateway.buyers.len(),
+                marks + failed,
+                "{:?} knows of orders that are none",
+                gateway.life
+            );
             assert!(!gateway.engine.is_fenced());
             for sku in &self.plan.skus {
                 let left = gateway.left(*sku, self.now_ms);
@@ -783,5 +866,12 @@ fn on_the_way(happening: &Happening) -> bool {
             | Happening::Reopen
             | Happening::Supply(..)
             | Happening::Settle(..)
+            | Happening::Restart
+            | Happening::Silence(_)
+            | Happening::Wake(_)
+            | Happening::HandInArrives(..)
+            | Happening::HandInAnswered(..)
+            | Happening::FailArrives(..)
+            | Happening::FailAnswered(..)
     )
 }

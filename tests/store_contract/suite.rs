@@ -120,6 +120,38 @@ pub async fn a_duplicate_leaves_the_stock_untouched<I: Installation>() {
     assert_eq!(snapshot.seq, again.seq, "nothing of it was an event");
 }
 
+pub async fn many_of_one_batch_of_whom_one_holds_an_order<I: Installation>() {
+    let installation = I::create().await;
+    installation.create_activity(ACTIVITY, &[(SkuId(1), 1600), (SkuId(2), 1600)]).await;
+    let mut process = Process::start(installation.store()).await;
+    let home = shard(3);
+    assert_eq!(process.buy(user_of(home, 7), sku(2), 1).await, ItemAnswer::Reserved);
+    // Many of a kind and few of another, with more than enough for all.
+    let kind = |nth: usize| if nth % 13 == 1 { (sku(2), 2) } else { (sku(1), 1) };
+    let items: Vec<_> = (0..40)
+        .map(|nth| {
+            let (sku, quantity) = kind(nth);
+            process.item(user_of(home, nth), sku, quantity)
+        })
+        .collect();
+    let call = process.reserve(home, items.clone());
+    let done = process.done(&call).await;
+    for (nth, answer) in done.answers.iter().enumerate() {
+        let is_holder = nth == 7;
+        assert_eq!(matches!(answer, ItemAnswer::Already(mark) if mark.sku == sku(2)), is_holder, "{nth}");
+        assert_eq!(*answer == ItemAnswer::Reserved, !is_holder, "{nth}: {answer:?}");
+    }
+    let snapshot = installation.store().snapshot(home).await.unwrap();
+    assert_eq!(snapshot.marks.len(), 40);
+    for item in items.iter().filter(|item| item.user != user_of(home, 7)) {
+        let (_, mark) = snapshot.marks.iter().find(|(user, _)| *user == item.user).unwrap();
+        assert_eq!((mark.order, mark.sku, mark.quantity), (item.order, item.sku, item.quantity));
+    }
+    for sku in [sku(1), sku(2)] {
+        installation.figures(sku).await.assert_conserved();
+    }
+}
+
 pub async fn a_closed_order_admits_no_other<I: Installation>() {
     let (installation, mut process) = with_stock::<I>(16).await;
     let user = user_of(shard(9), 0);

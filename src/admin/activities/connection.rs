@@ -11,7 +11,9 @@ use std::time::Duration;
 use super::{ActivityError, invalid};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::store::catalog::Activity;
-use crate::store::sql::mysql::{MySqlInstallation, MySqlOpenError, MySqlOptions, MySqlRefused, Preheat};
+use crate::store::sql::mysql::{
+    ArchiveStep, MySqlInstallation, MySqlOpenError, MySqlOptions, MySqlRefused, Preheat,
+};
 use crate::store::sql::{
     IfMissing, NewLoad, OpenError, OperatorConnection, Refused, SkuFigures, SqliteStore,
 };
@@ -82,6 +84,21 @@ impl Connection {
         let activity = activities.into_iter().find(|activity| activity.id == id);
         let skus = activity.ok_or(MySqlRefused::NoActivity(id))?.skus;
         Ok(skus.iter().map(|sku| format!("{}/preheat", SkuKey { activity: id, sku: sku.id })).collect())
+    }
+
+    /// Begins an activity's end, which writers bring to its archive.
+    pub(super) async fn end(&mut self, id: ActivityId) -> Result<(), ActivityError> {
+        let Self::Server(server) = self else {
+            return Err(invalid(format!(
+                "activity {id} is in the embedded store, which archives nothing; close its entry, and nothing is sold"
+            )));
+        };
+        match server.end_activity(id).await? {
+            ArchiveStep::NoActivity => Err(MySqlRefused::NoActivity(id).into()),
+            ArchiveStep::Done | ArchiveStep::WasDone | ArchiveStep::TooEarly | ArchiveStep::Waits(_) => {
+                Ok(())
+            }
+        }
     }
 
     /// Every activity that is not archived.

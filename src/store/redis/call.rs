@@ -1,5 +1,7 @@
 //! Numbered calls: items go to the function grouped by activity, answers come back into the items' order.
 
+use std::collections::HashSet;
+
 use redis::{Cmd, Value};
 
 use super::answers::malformed;
@@ -22,6 +24,8 @@ struct Group {
     items: Vec<u8>,
     /// Where each item stands in the call.
     positions: Vec<usize>,
+    /// Whether a user has several items here: the function then looks at what it has marked itself.
+    is_anybody_twice: bool,
 }
 
 impl RedisShards {
@@ -107,6 +111,7 @@ impl Group {
     fn put(&self, command: &mut Cmd) {
         let skus: Vec<u8> = self.skus.iter().flat_map(|sku| sku.0.to_be_bytes()).collect();
         command.arg(self.activity.0).arg(skus).arg(self.moves.as_slice()).arg(self.items.as_slice());
+        command.arg(u8::from(self.is_anybody_twice));
     }
 }
 
@@ -119,6 +124,7 @@ fn group(groups: &mut Vec<Group>, sku: SkuKey) -> Option<&mut Group> {
             moves: Vec::new(),
             items: Vec::new(),
             positions: Vec::new(),
+            is_anybody_twice: false,
         });
         groups.len().saturating_sub(1)
     });
@@ -133,6 +139,7 @@ fn group(groups: &mut Vec<Group>, sku: SkuKey) -> Option<&mut Group> {
 /// Groups what is asked by activity. Items that no correct caller sends are left out: they are answered as not loaded.
 fn grouped(shard: ShardId, bring_in: &[BringIn], items: &[Item]) -> Vec<Group> {
     let mut groups = Vec::new();
+    let mut seen = HashSet::with_capacity(items.len());
     for announced in bring_in {
         if let Some(group) = group(&mut groups, announced.sku) {
             group.moves.extend(announced.sku.sku.0.to_be_bytes());
@@ -159,6 +166,7 @@ fn grouped(shard: ShardId, bring_in: &[BringIn], items: &[Item]) -> Vec<Group> {
             };
             codec::put_short(&mut group.items, item.user, &mark);
             group.positions.push(position);
+            group.is_anybody_twice |= !seen.insert((item.sku.activity, item.user));
         }
     }
     groups

@@ -203,10 +203,9 @@ pub(super) fn peers_of(blob: &[u8]) -> Result<Vec<(ShardId, u64)>, Malformed> {
     Ok(units)
 }
 
-/// The body (without its header) of an event that tells marks of one activity.
+/// The body of an event that tells marks of one activity, without its header and the number of its groups (one).
 pub(super) fn marked_body(activity: ActivityId, marks: &[(UserId, Mark)]) -> Vec<u8> {
     let mut body = Vec::new();
-    body.extend(1_u16.to_be_bytes());
     body.extend(activity.0.to_be_bytes());
     body.extend(u32::try_from(marks.len()).unwrap_or(u32::MAX).to_be_bytes());
     body.push(22);
@@ -239,6 +238,7 @@ mod tests {
     fn body() -> Vec<u8> {
         let mut body = vec![FORMAT, MARKED];
         body.extend(77_u64.to_be_bytes());
+        body.extend(1_u16.to_be_bytes());
         body.extend(marked_body(ActivityId(9), &marks()));
         body
     }

@@ -72,26 +72,32 @@ impl RedisShards {
         if !self.inner.options.cluster {
             return self.read_single(&mut state, after, deadline).await;
         }
-        let mut news = Vec::new();
-        for (shard, position) in ShardId::all().zip(after) {
-            let work = self.work(
-                shard,
-                "a feed",
-                vec![read(&self.inner.keys, &[(shard, *position)], None)],
-                vec![self.inner.keys.feed(shard)],
-            );
-            let answer = self.run(&work).await?.into_iter().next().unwrap_or_default();
-            let entries = streams(answer).map_err(|problem| malformed("a feed", shard, problem))?;
-            news.extend(self.interpret(
-                shard,
-                *position,
-                entries.into_iter().flat_map(|(_, entries)| entries),
-            ));
-        }
+        let news = self.read_each(after).await?;
         if !news.is_empty() || wait.is_zero() {
             return Ok(news);
         }
         self.read_cluster(&mut state, after, deadline).await
+    }
+
+    /// Asks every shard once, all at the same time.
+    async fn read_each(&self, after: &FeedPositions) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
+        let mut reads = JoinSet::new();
+        for (shard, position) in ShardId::all().zip(after.iter().copied()) {
+            let this = self.clone();
+            reads.spawn(async move {
+                let keys = &this.inner.keys;
+                let command = read(keys, &[(shard, position)], None);
+                let work = this.work(shard, "a feed", vec![command], vec![keys.feed(shard)]);
+                let answer = this.run(&work).await?.into_iter().next().unwrap_or_default();
+                let streams = streams(answer).map_err(|problem| malformed("a feed", shard, problem))?;
+                Ok(this.interpret(shard, position, streams.into_iter().flat_map(|(_, entries)| entries)))
+            });
+        }
+        let mut news = Vec::new();
+        while let Some(read) = reads.join_next().await {
+            news.extend(read.unwrap_or_else(|ended| Err(StoreError::Unavailable(ended.to_string())))?);
+        }
+        Ok(news)
     }
 
     async fn read_single(
@@ -166,7 +172,8 @@ impl RedisShards {
     ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
         loop {
             for (shard, position) in ShardId::all().zip(after) {
-                if state.following.get(&shard) != Some(position) {
+                // One at an earlier position returns at once: there is something after it.
+                if state.following.get(&shard).is_none_or(|running| running > position) {
                     self.follow(state, shard, *position, until(deadline).min(BLOCK_MAX));
                 }
             }
@@ -181,9 +188,9 @@ impl RedisShards {
             if state.following.get(&shard) == Some(&position) {
                 state.following.remove(&shard);
             }
-            if after.get(shard.index()) != Some(&position) {
+            let Some(asked) = after.get(shard.index()).copied().filter(|asked| position <= *asked) else {
                 continue;
-            }
+            };
             let entries = match read {
                 Ok(entries) => entries,
                 Err(error) => {
@@ -197,7 +204,9 @@ impl RedisShards {
                     return Err(error);
                 }
             };
-            let news: Vec<_> = self.interpret(shard, position, entries.into_iter()).into_iter().collect();
+            let is_new = |(id, _): &RawEntry| (id.generation, id.seq) > asked;
+            let entries = entries.into_iter().filter(is_new);
+            let news: Vec<_> = self.interpret(shard, asked, entries).into_iter().collect();
             if !news.is_empty() {
                 return Ok(news);
             }

@@ -5,7 +5,7 @@
 //! is asked for its generation: entries of one that waits for its recovery are left pending and come again by claim.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::{Pipeline, RedisError, Value};
@@ -31,7 +31,7 @@ const TRIMMED_MAX: u64 = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct GroupReaders {
-    by_consumer: Mutex<HashMap<String, Reader>>,
+    by_consumer: std::sync::Mutex<HashMap<String, Arc<Mutex<Reader>>>>,
 }
 
 /// The reads of one consumer: one over all shards, or in a cluster one per shard.
@@ -58,8 +58,9 @@ impl RedisShards {
         wait: Duration,
     ) -> Result<Vec<Delivered>, StoreError> {
         let deadline = Instant::now().checked_add(wait);
-        let mut readers = self.inner.groups.by_consumer.lock().await;
-        let reader = readers.entry(consumer.to_owned()).or_default();
+        let reader = self.reader(consumer);
+        let mut reader = reader.lock().await;
+        let reader = &mut *reader;
         self.lay_out(reader);
         loop {
             for (number, lane) in reader.lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.is_running) {
@@ -108,6 +109,12 @@ impl RedisShards {
                 return Ok(delivered);
             }
         }
+    }
+
+    fn reader(&self, consumer: &str) -> Arc<Mutex<Reader>> {
+        let readers = &self.inner.groups.by_consumer;
+        let mut readers = readers.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(readers.entry(consumer.to_owned()).or_default())
     }
 
     /// Gives every lane that rests a connection to the node that serves it.

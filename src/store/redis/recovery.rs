@@ -5,6 +5,7 @@
 //! still the one, and switches it in. What a leader that died has staged expires by itself.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 
@@ -25,6 +26,8 @@ const FIELDS_PER_PIECE: usize = 1000;
 const MARKS_PER_EVENT: usize = 256;
 /// What is staged and never switched in goes after this.
 const STAGED_SECONDS: u32 = 3600;
+/// The one function that switches content in appends what is unsettled, however much that is.
+const REBUILD_MAX: Duration = Duration::from_secs(10);
 /// How often an open shard may have other activities than a moment before.
 const ASKED_MAX: usize = 8;
 
@@ -220,7 +223,7 @@ impl RedisShards {
         let dead: Vec<_> = content.activities.iter().filter(is_dead).collect();
         let live: Vec<_> = content.activities.iter().filter(|activity| !is_dead(activity)).collect();
         let mut touched = vec![keys.meta(shard), keys.feed(shard)];
-        let (mut named, mut events) = (Vec::new(), Vec::new());
+        let (mut named, mut events, mut staged_keys) = (Vec::new(), Vec::new(), Vec::new());
         for activity in &live {
             let staged = ["stock", "buyers"].map(|what| keys.staged(shard, &attempt, activity.id, what));
             let [stock, buyers] = &staged;
@@ -229,6 +232,7 @@ impl RedisShards {
                 self.stage(shard, buyers, buyer_fields(activity)).await?,
             ];
             touched.extend([keys.stock(shard, activity.id), keys.buyers(shard, activity.id)]);
+            staged_keys.extend(staged.iter().cloned());
             touched.extend(staged);
             named.push((activity.id, activity.phase, counts));
             let unsettled: Vec<_> = activity
@@ -244,20 +248,29 @@ impl RedisShards {
         for activity in &dead {
             touched.extend([keys.stock(shard, activity.id), keys.buyers(shard, activity.id)]);
         }
-        let answer = self.function(shard, what, library::REBUILD, touched, |command| {
-            command.arg(run_id).arg(generation.0).arg(live.len()).arg(dead.len());
-            for (id, phase, [stock, buyers]) in &named {
-                let phase = if *phase == ActivityPhase::Ending { "ending" } else { "live" };
-                command.arg(id.0).arg(phase).arg(*stock).arg(*buyers);
-            }
-            for activity in &dead {
-                command.arg(activity.id.0);
-            }
-            for event in &events {
-                command.arg(event.as_slice());
-            }
-        });
-        rebuilt(what, shard, answer.await?)
+        let mut command = library::fcall(library::REBUILD, &touched);
+        command.arg(run_id).arg(generation.0).arg(live.len()).arg(dead.len());
+        for (id, phase, [stock, buyers]) in &named {
+            let phase = if *phase == ActivityPhase::Ending { "ending" } else { "live" };
+            command.arg(id.0).arg(phase).arg(*stock).arg(*buyers);
+        }
+        for activity in &dead {
+            command.arg(activity.id.0);
+        }
+        for event in &events {
+            command.arg(event.as_slice());
+        }
+        let mut work = self.work(shard, what, vec![command], touched);
+        work.within = work.within.max(REBUILD_MAX);
+        let answer = self.run(&work).await.map(|answers| answers.into_iter().next().unwrap_or_default());
+        let outcome = answer.and_then(|answer| rebuilt(what, shard, answer));
+        if !matches!(outcome, Ok(Rebuilt::Opened)) && !staged_keys.is_empty() {
+            // Best effort: it expires by itself, too.
+            let mut remove = redis::cmd("UNLINK");
+            remove.arg(&staged_keys);
+            let _ = self.run(&self.work(shard, what, vec![remove], staged_keys)).await;
+        }
+        outcome
     }
 
     /// Lays fields beside the shard; how many different ones that were.

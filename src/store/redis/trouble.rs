@@ -63,6 +63,12 @@ pub(super) fn told(error: &RedisError, what: &str, node: &str) -> StoreError {
             let detail = error.detail().unwrap_or(&said);
             return StoreError::Corrupt(format!("{what} at {node}: {detail}; nothing was changed"));
         }
+        _ if said.contains("XADD") => {
+            return StoreError::Corrupt(format!(
+                "{what}: the feed at {node} goes beyond the shard's count of events: the count went back, or somebody \
+                 wrote to it; nothing was changed; only a recovery of the shard mends it ({said})"
+            ));
+        }
         Some("OOM") => {
             "has no memory left (maxmemory); nothing was stored; give it more, or let writers catch up"
         }
@@ -83,6 +89,9 @@ pub(super) fn told(error: &RedisError, what: &str, node: &str) -> StoreError {
         Some("NOAUTH" | "WRONGPASS") => "refuses the password; nothing was stored; mend name and password",
         Some("NOPERM") => {
             "does not allow this user what rushgate needs; nothing was stored; mend the user's rights"
+        }
+        _ if error.kind() == ErrorKind::AuthenticationFailed => {
+            "refuses the password; nothing was stored; mend name and password"
         }
         _ if error.is_timeout() => "did not answer in time; the outcome is unknown",
         _ if is_lost(error) => "cannot be reached, or closed the connection; the outcome is unknown",

@@ -180,6 +180,7 @@ pub enum Rebuilt {
     AlreadyOpen(Gen),
     /// Another Redis process holds the shard now; nothing done.
     OtherProcess(String),
-    /// A later recovery has been here; nothing done.
+    /// A later recovery has been here, or one of this very generation (its feed is begun): raise the generation once
+    /// more; nothing done.
     LaterGeneration(Gen),
 }

@@ -5,7 +5,7 @@
 //! that was promised and is known to anybody is left out; a promise for which no unit can be found any more is
 //! named in [`Merged::broken`], never silently dropped.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::units::{Pairs, ShardUnits};
 use crate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
@@ -71,6 +71,10 @@ const fn rank(state: OrderState) -> u8 {
     }
 }
 
+/// Orders that SQL has finished, or whose number is in the ledger: they hold no unit, whatever Redis or a gateway says
+/// of them. With the user, because two may collide under a number.
+type Over = HashMap<(UserId, OrderNumber), OrderState>;
+
 #[derive(Default)]
 struct Shard {
     run_id: String,
@@ -81,7 +85,7 @@ struct Shard {
 }
 
 impl Shard {
-    fn surviving(content: ShardContent) -> Self {
+    fn surviving(content: ShardContent, over: &Over) -> Self {
         let mut shard = Self { run_id: content.run_id, ..Self::default() };
         for activity in content.activities {
             shard.phases.insert(activity.id, activity.phase);
@@ -92,18 +96,24 @@ impl Shard {
                 shard.units.know_pairs(&counters);
             }
             for (user, mark) in activity.marks {
-                shard.merge(user, mark);
+                shard.merge(user, mark, over);
             }
         }
         shard
     }
 
-    /// The higher attempt wins, then the state further along; between two reservations under different numbers, which
-    /// no store ever held at once, the earlier number.
-    fn merge(&mut self, user: UserId, mark: Mark) {
+    /// The higher attempt wins, then the one that did not fail, then the state further along; between two reservations
+    /// under different numbers, which no store ever held at once, the earlier number.
+    fn merge(&mut self, user: UserId, mut mark: Mark, over: &Over) {
+        if let Some(state) = over.get(&(user, mark.order)).filter(|_| mark.state.is_live()) {
+            mark.state = *state;
+        }
         let newer = |known: &Mark| {
-            let order = |mark: &Mark| (mark.attempt, rank(mark.state));
-            order(&mark) > order(known) || order(&mark) == order(known) && mark.order < known.order
+            // Of one order the failure is what came last; of two, the other one stands.
+            let is_one = mark.order == known.order;
+            let far =
+                |mark: &Mark| (mark.attempt, is_one || mark.state != OrderState::Failed, rank(mark.state));
+            far(&mark) > far(known) || far(&mark) == far(known) && mark.order < known.order
         };
         self.marks
             .entry((mark.sku.activity, user))
@@ -129,14 +139,18 @@ impl Shard {
 
 /// Computes the contents.
 pub(super) fn merge(known: Known) -> Merged {
+    let over = over(&known.orders);
+    let surviving = known.surviving.into_iter();
     let mut shards: BTreeMap<ShardId, Shard> =
-        known.surviving.into_iter().map(|(shard, content)| (shard, Shard::surviving(content))).collect();
-    for (user, mark) in known.handed_in {
+        surviving.map(|(shard, content)| (shard, Shard::surviving(content, &over))).collect();
+    // A FAILED row makes no mark: nothing stands in the way of the user's next order.
+    let orders = known.orders.iter().filter(|order| order.mark.state != OrderState::Failed);
+    let orders = orders.map(|order| (order.user, order.mark));
+    for (user, mark) in known.handed_in.into_iter().chain(orders) {
         if let Some(shard) = shards.get_mut(&ShardId::of(user)) {
-            shard.merge(user, mark);
+            shard.merge(user, mark, &over);
         }
     }
-    apply_orders(&mut shards, &known.orders);
     for load in known.loads {
         let Some(shard) = shards.get_mut(&load.shard) else { continue };
         if !load.is_undone_take {
@@ -162,30 +176,13 @@ pub(super) fn merge(known: Known) -> Merged {
     merged
 }
 
-/// An order that SQL has finished, or a number that is in the ledger, holds no unit, whatever Redis or a gateway
-/// says of it; all others are live.
-fn apply_orders(shards: &mut BTreeMap<ShardId, Shard>, orders: &[SqlOrder]) {
-    for order in orders {
-        let Some(shard) = shards.get_mut(&ShardId::of(order.user)) else { continue };
-        let mut mark = order.mark;
-        if order.is_in_ledger && mark.state.is_live() {
-            mark.state = OrderState::Closed;
-        }
-        shard.merge(order.user, mark);
-    }
-    // Also where the mark that won is further along than SQL's row. With the user, because two may collide under a number.
-    let over: HashSet<(UserId, OrderNumber)> = orders
-        .iter()
-        .filter(|order| order.is_in_ledger || !order.mark.state.is_live())
-        .map(|order| (order.user, order.mark.order))
-        .collect();
-    for shard in shards.values_mut() {
-        for ((_, user), mark) in &mut shard.marks {
-            if mark.state.is_live() && over.contains(&(*user, mark.order)) {
-                mark.state = OrderState::Closed;
-            }
-        }
-    }
+fn over(orders: &[SqlOrder]) -> Over {
+    let state_of = |order: &SqlOrder| match order.mark.state {
+        state if !state.is_live() => Some(state),
+        _ if order.is_in_ledger => Some(OrderState::Closed),
+        _ => None,
+    };
+    orders.iter().filter_map(|order| Some(((order.user, order.mark.order), state_of(order)?))).collect()
 }
 
 /// SQL decides whether an activity is over; an archived one leaves nothing but its tombstone.

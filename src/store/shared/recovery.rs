@@ -85,6 +85,9 @@ async fn attempt(
     );
     let Some(open) = adopt(redis, states, generation).await? else { return Ok(None) };
     wait_for_hand_ins(sql, generation).await?;
+    if leadership.close_hand_ins(generation, &shut).await? != RecoveryRecord::Recorded {
+        return Ok(None);
+    }
     let mut surviving = Vec::with_capacity(shut.len());
     for shard in &shut {
         let content = redis.content(*shard).await?;
@@ -103,7 +106,7 @@ async fn attempt(
             return Ok(None);
         }
     }
-    if leadership.recovery_done(generation, &shut).await? != RecoveryRecord::Recorded {
+    if leadership.recovery_done(generation).await? != RecoveryRecord::Recorded {
         return Ok(None);
     }
     Ok(Some(Recovered::Opened { generation, shards: shut.len() as u64, broken: merged.broken.len() as u64 }))

@@ -15,8 +15,8 @@ use crate::protocol::{OrderState, UserId};
 use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue};
 use crate::store::redis::RedisShards;
-use crate::store::sql::mysql::{FailOutcome, HandIn, MySqlInstallation};
-use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
+use crate::store::sql::mysql::{FailOutcome, MySqlInstallation};
+use crate::store::{FeedPositions, FeedRead, HandIn, Registration, ReservationStore, StoreError};
 
 /// What a gateway of the shared form works on.
 #[derive(Clone, Debug)]
@@ -152,16 +152,16 @@ impl ReservationStore for SharedStore {
         }
     }
 
-    async fn hand_in(&self, generation: Gen, marks: &[(UserId, Mark)]) -> Result<(), StoreError> {
-        match self.sql.hand_in(self.process()?, generation, marks).await? {
-            HandIn::Taken => {}
-            HandIn::Gen(current) => tracing::info!(
+    async fn hand_in(&self, generation: Gen, marks: &[(UserId, Mark)]) -> Result<HandIn, StoreError> {
+        let answer = self.sql.hand_in(self.process()?, generation, marks).await?;
+        if answer == HandIn::TooLate {
+            tracing::warn!(
                 generation = generation.0,
-                current = current.0,
-                "too late to hand in for this recovery: another one has begun"
-            ),
+                marks = marks.len(),
+                "too late to hand in for this recovery"
+            );
         }
-        Ok(())
+        Ok(answer)
     }
 
     async fn fail(&self, user: UserId, mark: &Mark) -> Result<Mark, StoreError> {

@@ -5,13 +5,17 @@
 //! No I/O, no clock. A caller's mistake (wrong shard, a number used twice) refuses that item alone and is
 //! logged; it never fails the calls beside it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap as StdHashMap};
+
+use foldhash::fast::RandomState;
 
 use crate::protocol::{ActivityId, OrderNumber, OrderState, SkuKey, UserId};
 use crate::stock::calls::{
     BringIn, Call, CallBody, Change, Done, Event, Gen, Item, ItemAnswer, Mark, ProcessNumber, Reply, SHARDS,
     ShardId, SkuCounters,
 };
+
+type HashMap<K, V> = StdHashMap<K, V, RandomState>;
 
 /// One of the 16 rows of an SKU.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +49,7 @@ pub(super) struct Batch {
     pub(super) seq: [u64; SHARDS],
     pub(super) stock: HashMap<(ShardId, SkuKey), StockRow>,
     pub(super) transfers: HashMap<(ShardId, SkuKey), BTreeMap<ShardId, TransferRow>>,
-    /// Each user's latest mark per activity.
+    /// Each user's latest mark per activity, as far as it was read or made here.
     pub(super) marks: HashMap<(ActivityId, UserId), Mark>,
     pub(super) last_calls: HashMap<(ProcessNumber, ShardId), LastCall>,
     /// Who has an order number, as far as known here.
@@ -62,14 +66,39 @@ impl Batch {
             generation,
             now_ms,
             seq,
-            stock: HashMap::new(),
-            transfers: HashMap::new(),
-            marks: HashMap::new(),
-            last_calls: HashMap::new(),
-            owners: HashMap::new(),
+            stock: HashMap::default(),
+            transfers: HashMap::default(),
+            marks: HashMap::default(),
+            last_calls: HashMap::default(),
+            owners: HashMap::default(),
             orders: Vec::new(),
             events: Vec::new(),
         }
+    }
+
+    /// Whether every item of these calls would be granted if none of their users had a mark. Then marks need not be
+    /// read: where one stands after all, the orders' keys refuse the transaction.
+    pub(super) fn suffices_for<'c>(&self, calls: impl Iterator<Item = &'c Call>) -> bool {
+        let mut claims: HashMap<(ShardId, SkuKey), u64> = HashMap::default();
+        let mut claim = |shard: ShardId, sku: SkuKey, units: u32| {
+            let sum = claims.entry((shard, sku)).or_default();
+            *sum = sum.saturating_add(u64::from(units));
+        };
+        for call in calls {
+            match &call.body {
+                CallBody::Reserve { items, .. } => {
+                    if items.iter().any(|item| item.attempt != 1) {
+                        return false;
+                    }
+                    for item in items {
+                        claim(call.shard, item.sku, u32::from(item.quantity));
+                    }
+                }
+                CallBody::MoveOut { sku, want, .. } => claim(call.shard, *sku, *want),
+            }
+        }
+        let free = |key: &(ShardId, SkuKey)| self.stock.get(key).map_or(0, |row| u64::from(row.free));
+        claims.iter().all(|(key, units)| *units <= free(key))
     }
 
     /// Executes one call, or gives the reply stored under its number.

@@ -60,7 +60,7 @@ pub(super) async fn apply_some(connection: &mut SqliteConnection, now_ms: u64) -
     for (shard, skus) in ShardId::all().zip(touched).filter(|(_, skus)| !skus.is_empty()) {
         batch.append(shard, Change::Loaded, &skus.into_iter().collect::<Vec<_>>());
     }
-    rows::store(&mut transaction, &mut batch).await?;
+    rows::store(&mut transaction, &batch).await?;
     // An activity is loaded when none of its first loads is pending.
     sqlx::query(
         "UPDATE activities SET state = 2 WHERE state = 1 AND NOT EXISTS \

@@ -18,6 +18,7 @@ mod lock;
 pub mod mysql;
 mod open;
 mod operator;
+mod orders;
 mod read;
 mod registration;
 mod reply_codec;

@@ -11,7 +11,7 @@ use sqlx::{FromRow, Sqlite, SqliteConnection};
 
 use super::batch::{Batch, LastCall, StockRow, TransferRow};
 use super::error::Failure;
-use super::reply_codec;
+use super::{orders, reply_codec};
 use crate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Gen, Mark, ProcessNumber, SHARDS, ShardId};
 
@@ -21,19 +21,17 @@ pub(super) struct Wanted {
     pub(super) calls: Vec<(ProcessNumber, ShardId)>,
     pub(super) stock: Vec<(ShardId, SkuKey)>,
     pub(super) transfers: Vec<(ShardId, SkuKey)>,
-    pub(super) marks: Vec<(ShardId, ActivityId, UserId)>,
-    /// Order numbers whose owners are to be known.
-    pub(super) owners: Vec<OrderNumber>,
 }
 
 /// Rows per statement.
-const SIZES: [usize; 4] = [256, 32, 4, 1];
+const SIZES: [usize; 5] = [256, 64, 16, 4, 1];
 
 /// One statement in its fixed sizes.
-struct Shapes([(usize, String); SIZES.len()]);
+#[derive(Debug)]
+pub(super) struct Shapes([(usize, String); SIZES.len()]);
 
 impl Shapes {
-    fn new(head: &str, row: &str, tail: &str) -> Self {
+    pub(super) fn new(head: &str, row: &str, tail: &str) -> Self {
         Self(SIZES.map(|size| (size, format!("{head}{}{tail}", vec![row; size].join(",")))))
     }
 
@@ -74,8 +72,6 @@ shapes! {
         ON o.shard = k.shard AND o.activity = k.activity AND o.user = k.user";
     READ_OWNERS = "WITH k (number) AS (VALUES ", "(?)", ") \
         SELECT o.number, o.activity, o.user FROM k CROSS JOIN orders o ON o.number = k.number";
-    WRITE_ORDERS = "INSERT INTO orders (shard, activity, user, attempt, number, sku, quantity, state, \
-        pay_by_ms, created_at_ms) VALUES ", "(?,?,?,?,?,?,?,?,?,?)", "";
     WRITE_STOCK = "INSERT INTO stock (shard, activity, sku, free) VALUES ", "(?,?,?,?)",
         " ON CONFLICT DO UPDATE SET free = excluded.free";
     WRITE_TRANSFERS = "INSERT INTO transfers (shard, activity, sku, peer, moved_out, brought_in) VALUES ",
@@ -88,7 +84,7 @@ shapes! {
 }
 
 type Reading<T> = QueryAs<'static, Sqlite, T, SqliteArguments>;
-type Writing = Query<'static, Sqlite, SqliteArguments>;
+pub(super) type Writing = Query<'static, Sqlite, SqliteArguments>;
 
 async fn read<K: Copy + Sync, T>(
     connection: &mut SqliteConnection,
@@ -118,24 +114,35 @@ where
     Ok(rows)
 }
 
-async fn write<R: Sync>(
+pub(super) async fn write<R: Sync>(
     connection: &mut SqliteConnection,
     shapes: &'static Shapes,
     rows: &[R],
     bind: impl Fn(Writing, &R) -> Writing + Send,
+) -> Result<(), sqlx::Error> {
+    write_with(connection, shapes, rows, bind, |query| query).await
+}
+
+/// `finish` binds what comes once, after the rows.
+pub(super) async fn write_with<R: Sync>(
+    connection: &mut SqliteConnection,
+    shapes: &'static Shapes,
+    rows: &[R],
+    bind: impl Fn(Writing, &R) -> Writing + Send,
+    finish: impl Fn(Writing) -> Writing + Send,
 ) -> Result<(), sqlx::Error> {
     let mut left = rows;
     while !left.is_empty() {
         let (size, sql) = shapes.filled(left.len());
         let (now, later) = left.split_at_checked(size).unwrap_or((left, &[]));
         let query = now.iter().fold(sqlx::query(sql), &bind);
-        query.execute(&mut *connection).await?;
+        finish(query).execute(&mut *connection).await?;
         left = later;
     }
     Ok(())
 }
 
-/// Reads what a transaction needs. Called first in it, so that everything is of one instant.
+/// Reads what a transaction needs, marks apart. Called first in it, so that everything is of one instant.
 pub(super) async fn load(
     connection: &mut SqliteConnection,
     wanted: &Wanted,
@@ -144,7 +151,6 @@ pub(super) async fn load(
     let mut batch = read_head(connection, now_ms).await?;
     read_calls(connection, wanted, &mut batch).await?;
     read_stock(connection, wanted, &mut batch).await?;
-    read_marks(connection, wanted, &mut batch).await?;
     Ok(batch)
 }
 
@@ -203,16 +209,17 @@ async fn read_stock(
     Ok(())
 }
 
-async fn read_marks(
+/// Reads the marks of users, and the owners of order numbers.
+pub(super) async fn read_marks(
     connection: &mut SqliteConnection,
-    wanted: &Wanted,
+    marks: &[(ShardId, ActivityId, UserId)],
+    owners: &[OrderNumber],
     batch: &mut Batch,
 ) -> Result<(), Failure> {
-    let rows: Vec<MarkColumns> =
-        read(connection, &READ_MARKS, &wanted.marks, |query, (shard, activity, user)| {
-            query.bind(shard.number()).bind(activity.0).bind(signed(user.0))
-        })
-        .await?;
+    let rows: Vec<MarkColumns> = read(connection, &READ_MARKS, marks, |query, (shard, activity, user)| {
+        query.bind(shard.number()).bind(activity.0).bind(signed(user.0))
+    })
+    .await?;
     for columns in rows {
         let (user, mark) = mark(columns)?;
         let latest = batch.marks.entry((mark.sku.activity, user)).or_insert(mark);
@@ -221,7 +228,7 @@ async fn read_marks(
         }
     }
     let rows: Vec<(i64, u32, i64)> =
-        read(connection, &READ_OWNERS, &wanted.owners, |query, number| query.bind(signed(number.0))).await?;
+        read(connection, &READ_OWNERS, owners, |query, number| query.bind(signed(number.0))).await?;
     for (number, activity, user) in rows {
         let owner = (ActivityId(activity), UserId(unsigned(user)?));
         batch.owners.insert(OrderNumber(unsigned(number)?), owner);
@@ -234,8 +241,8 @@ fn bind_sku<T>(query: Reading<T>, (shard, key): (ShardId, SkuKey)) -> Reading<T>
 }
 
 /// Writes every changed row of a batch.
-pub(super) async fn store(connection: &mut SqliteConnection, batch: &mut Batch) -> Result<(), sqlx::Error> {
-    write_orders(connection, batch).await?;
+pub(super) async fn store(connection: &mut SqliteConnection, batch: &Batch) -> Result<(), sqlx::Error> {
+    orders::insert(connection, batch).await?;
     let mut stock: Vec<_> = batch.stock.iter().filter(|(_, row)| row.changed).collect();
     stock.sort_unstable_by_key(|(key, _)| **key);
     write(connection, &WRITE_STOCK, &stock, |query, ((shard, key), row)| {
@@ -266,26 +273,6 @@ pub(super) async fn store(connection: &mut SqliteConnection, batch: &mut Batch) 
     write(connection, &WRITE_CALLS, &calls, |query, ((process, shard), call)| {
         let query = query.bind(process.0).bind(shard.number()).bind(signed(call.number));
         query.bind(reply_codec::encode(&call.reply)).bind(signed(batch.now_ms))
-    })
-    .await
-}
-
-async fn write_orders(connection: &mut SqliteConnection, batch: &mut Batch) -> Result<(), sqlx::Error> {
-    // In the table's own order: neighbours share pages.
-    batch.orders.sort_unstable_by_key(|(user, mark)| (ShardId::of(*user), mark.sku.activity, *user));
-    let created_at_ms = signed(batch.now_ms);
-    write(connection, &WRITE_ORDERS, &batch.orders, |query, (user, mark)| {
-        query
-            .bind(ShardId::of(*user).number())
-            .bind(mark.sku.activity.0)
-            .bind(signed(user.0))
-            .bind(mark.attempt)
-            .bind(signed(mark.order.0))
-            .bind(mark.sku.sku.0)
-            .bind(mark.quantity)
-            .bind(mark.state as u8)
-            .bind(signed(mark.pay_by_ms))
-            .bind(created_at_ms)
     })
     .await
 }

@@ -18,7 +18,8 @@ use super::feed::Feeds;
 use super::lock::FolderLock;
 use super::rows::{self, Wanted};
 use super::{loads, registration};
-use crate::stock::calls::{Call, CallBody, Reply};
+use crate::protocol::{ActivityId, OrderNumber, UserId};
+use crate::stock::calls::{Call, CallBody, Reply, ShardId};
 use crate::store::failures::{Failures, Say};
 use crate::store::{Registration, StoreError};
 
@@ -26,6 +27,16 @@ use crate::store::{Registration, StoreError};
 const CALLS_MAX: usize = 64;
 /// A transaction with this many items takes no further call.
 const ITEMS_ENOUGH: usize = 4096;
+
+/// What a transaction looks up before it decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    /// Callers send whom they know no mark of, under fresh order numbers. As long as there is enough for all of them,
+    /// neither is looked up: the orders' keys refuse the transaction where it is not so.
+    Callers,
+    /// Marks and the owners of order numbers are looked up.
+    Nobody,
+}
 
 pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -101,10 +112,11 @@ impl Writer {
     async fn group(&mut self, first: CallJob) -> Option<Job> {
         let mut group = vec![first];
         let mut other = None;
-        let mut result = self.execute(&mut group, &mut other, false).await;
+        let mut result = self.execute(&mut group, &mut other, Trust::Callers).await;
         if result.as_ref().is_err_and(Failure::is_unique_violation) {
-            // Some caller used an order number twice. Look up who owns each, so that the neighbours do not suffer.
-            result = self.execute(&mut group, &mut other, true).await;
+            // Some user has a mark that his gateway did not know of, or some caller used an order number twice. Look
+            // up every mark and who owns each number, so that the neighbours do not suffer.
+            result = self.execute(&mut group, &mut other, Trust::Nobody).await;
         }
         match result {
             Ok(replies) => {
@@ -127,18 +139,21 @@ impl Writer {
         &mut self,
         group: &mut Vec<CallJob>,
         other: &mut Option<Job>,
-        look_up_owners: bool,
+        trust: Trust,
     ) -> Result<Vec<Reply>, Failure> {
         let feeds = Arc::clone(&self.feeds);
         let (connection, jobs) = self.connect().await?;
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
         collect(jobs, group, other);
-        let wanted = wanted(group, look_up_owners);
-        let mut batch = rows::load(&mut transaction, &wanted, now_ms()).await?;
+        let mut batch = rows::load(&mut transaction, &wanted(group), now_ms()).await?;
+        if trust == Trust::Nobody || !batch.suffices_for(group.iter().map(|job| &job.call)) {
+            let (marks, owners) = marks_and_owners(group, trust);
+            rows::read_marks(&mut transaction, &marks, &owners, &mut batch).await?;
+        }
         // Before a stored reply tells of a seq that the feed has never shown.
         feeds.align(&batch.seq);
         let replies = group.iter().map(|job| batch.execute(&job.call)).collect();
-        rows::store(&mut transaction, &mut batch).await?;
+        rows::store(&mut transaction, &batch).await?;
         transaction.commit().await?;
         feeds.publish(batch.events);
         Ok(replies)
@@ -240,7 +255,7 @@ fn weight(call: &Call) -> usize {
 }
 
 /// The rows a group of calls touches.
-fn wanted(group: &[CallJob], look_up_owners: bool) -> Wanted {
+fn wanted(group: &[CallJob]) -> Wanted {
     let mut wanted = Wanted::default();
     for CallJob { call, .. } in group {
         let shard = call.shard;
@@ -252,11 +267,10 @@ fn wanted(group: &[CallJob], look_up_owners: bool) -> Wanted {
                     wanted.transfers.push((announced.source, announced.sku));
                 }
                 for item in items {
-                    wanted.stock.push((shard, item.sku));
-                    wanted.marks.push((shard, item.sku.activity, item.user));
-                }
-                if look_up_owners {
-                    wanted.owners.extend(items.iter().map(|item| item.order));
+                    // Nearly always the same as just before.
+                    if wanted.stock.last() != Some(&(shard, item.sku)) {
+                        wanted.stock.push((shard, item.sku));
+                    }
                 }
             }
             CallBody::MoveOut { sku, .. } => wanted.stock.push((shard, *sku)),
@@ -267,11 +281,27 @@ fn wanted(group: &[CallJob], look_up_owners: bool) -> Wanted {
     wanted.transfers.extend_from_slice(&wanted.stock);
     wanted.transfers.sort_unstable();
     wanted.transfers.dedup();
-    wanted.marks.sort_unstable();
-    wanted.marks.dedup();
     wanted.calls.sort_unstable();
     wanted.calls.dedup();
     wanted
+}
+
+type Marks = Vec<(ShardId, ActivityId, UserId)>;
+
+/// The marks of everybody a group of calls is about; with nobody trusted, the order numbers too.
+fn marks_and_owners(group: &[CallJob], trust: Trust) -> (Marks, Vec<OrderNumber>) {
+    let (mut marks, mut owners) = (Vec::new(), Vec::new());
+    for CallJob { call, .. } in group {
+        if let CallBody::Reserve { items, .. } = &call.body {
+            marks.extend(items.iter().map(|item| (call.shard, item.sku.activity, item.user)));
+            if trust == Trust::Nobody {
+                owners.extend(items.iter().map(|item| item.order));
+            }
+        }
+    }
+    marks.sort_unstable();
+    marks.dedup();
+    (marks, owners)
 }
 
 /// The system clock; what stands before 1970 counts as 1970.

@@ -33,8 +33,9 @@ local function corrupt(key, what)
   return redis.error_reply('CORRUPT ' .. key .. ': ' .. what)
 end
 
+-- `..` writes numbers with 14 digits; both of these stay far below.
 local function id_of(gen, seq)
-  return gen .. '-' .. format('%.0f', seq)
+  return gen .. '-' .. seq
 end
 
 local function parse_id(id)
@@ -42,14 +43,11 @@ local function parse_id(id)
   return tonumber(gen), tonumber(seq)
 end
 
--- An event's header: format, kind, when (Unix milliseconds by Redis's clock).
-local function header(kind)
+-- Appends an event: format, kind, when (Unix milliseconds by Redis's clock), how many groups of marks, and the rest.
+local function append(feed, gen, seq, kind, mark_groups, rest)
   local now = redis.call('TIME')
-  return pack('>BBI8', FORMAT, kind, now[1] * 1000 + floor(now[2] / 1000))
-end
-
-local function append(feed, gen, seq, kind, body)
-  redis.call('XADD', feed, id_of(gen, seq), 'e', header(kind) .. body)
+  local head = pack('>BBI8I2', FORMAT, kind, now[1] * 1000 + floor(now[2] / 1000), mark_groups)
+  redis.call('XADD', feed, id_of(gen, seq), 'e', head .. rest)
 end
 
 -- Cumulative units per peer shard lie as (shard 1, units 8) in ascending order of shards.
@@ -76,11 +74,14 @@ end
 
 -- One SKU's counters as replies and events carry them.
 local function pack_counters(sku, free, out, brought_in)
+  if out == '' and brought_in == '' then
+    return pack('>I2I4I2', sku, free, 0)
+  end
   return pack('>I2I4B', sku, free, #out / 9) .. out .. char(#brought_in / 9) .. brought_in
 end
 
 local function pack_group(activity, packed)
-  return pack('>I4I2', activity, #packed) .. concat(packed)
+  return pack('>I4I2', activity, #packed) .. (packed[2] and concat(packed) or packed[1] or '')
 end
 
 -- Counters of every SKU of an activity, by its whole stock hash; an error reply if a field is malformed.
@@ -153,6 +154,12 @@ local function hmget(key, fields)
 end
 
 local function hset(key, pairs_)
+  if #pairs_ <= 4000 then
+    if #pairs_ > 0 then
+      redis.call('HSET', key, unpack(pairs_))
+    end
+    return
+  end
   for at = 1, #pairs_, 4000 do
     redis.call('HSET', key, unpack(pairs_, at, math.min(at + 3999, #pairs_)))
   end

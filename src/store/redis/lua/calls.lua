@@ -25,17 +25,31 @@ local function begin(meta, calls, gen, process, number)
 end
 
 local function finish(calls, process, number, gen, seq, counters, answers)
-  local reply = pack('>c1I8I8', 'D', gen, seq) .. counters .. answers
-  redis.call('HSET', calls, process, pack('>I8', number) .. reply)
-  return reply
+  local stored = pack('>I8BI8I8', number, 68, gen, seq) .. counters .. answers
+  redis.call('HSET', calls, process, stored)
+  return sub(stored, 9)
+end
+
+-- The names of an SKU's fields, made once.
+local NAMES, NAMES_MAX, names_made = {}, 10000, 0
+local function names_of(sku)
+  local names = NAMES[sku]
+  if not names then
+    if names_made >= NAMES_MAX then
+      NAMES, names_made = {}, 0
+    end
+    names = {'free:' .. sku, 'out:' .. sku, 'in:' .. sku}
+    NAMES[sku], names_made = names, names_made + 1
+  end
+  return names
 end
 
 -- The stock of the SKUs that a call names: free, out, in by SKU.
 local function read_stock(key, skus)
   local fields, n = {}, #skus
   for i = 1, n do
-    local sku = skus[i]
-    fields[3 * i - 2], fields[3 * i - 1], fields[3 * i] = 'free:' .. sku, 'out:' .. sku, 'in:' .. sku
+    local names = names_of(skus[i])
+    fields[3 * i - 2], fields[3 * i - 1], fields[3 * i] = names[1], names[2], names[3]
   end
   local values, free, out, brought_in = hmget(key, fields), {}, {}, {}
   for i = 1, n do
@@ -62,7 +76,8 @@ local function bring_in(moves, here, free, brought_in, touched, arrived)
 end
 
 -- Tries the items in order; returns the packed answers, the marks to write, the same as a blob, and how many.
-local function take(buyers, items, is_live, free, touched)
+-- A user who comes twice is invisible to the reading of all marks at once: `twice` says that one does.
+local function take(buyers, items, twice, is_live, free, touched)
   local n = #items / 22
   if n == 0 then
     return '\1', {}, '', 0
@@ -74,11 +89,12 @@ local function take(buyers, items, is_live, free, touched)
   for i = 1, n do
     users[i] = flat[2 * i - 1]
   end
-  local held, seen, codes, fresh = hmget(buyers, users), {}, {}, 0
-  local all_taken = true
+  local held, seen, codes, fresh = hmget(buyers, users), twice and {}, nil, 0
   for i = 1, n do
-    local user, mark = users[i], flat[2 * i]
-    local old, code = seen[user] or held[i]
+    local mark, old, code = flat[2 * i], held[i], nil
+    if seen then
+      old = seen[users[i]] or old
+    end
     if old then
       if not LIVE[byte(old, 14)] then
         code = '\4'
@@ -98,16 +114,19 @@ local function take(buyers, items, is_live, free, touched)
       elseif left < quantity then
         code = '\3'
       else
-        free[sku], touched[sku], seen[user] = left - quantity, true, mark
-        fresh = fresh + 1
+        free[sku], fresh = left - quantity, fresh + 1
+        touched[sku] = true
+        if seen then
+          seen[users[i]] = mark
+        end
       end
     end
     if code then
-      all_taken = false
+      codes = codes or {}
       codes[i] = code
     end
   end
-  if all_taken then
+  if not codes then
     return '\1', flat, items, n
   end
   local taken, refused = {}, false
@@ -124,67 +143,81 @@ end
 
 -- reserve: brings in announced units, then reserves for each item in order.
 -- KEYS meta, feed, calls, then per activity stock, buyers. ARGV generation, process, call number, this shard, then
--- per activity its id, its SKUs (2 bytes each), moves (SKU 2, source 1, cumulative out 8), items (user 8, mark 14).
+-- per activity its id, its SKUs (2 bytes each), moves (SKU 2, source 1, cumulative out 8), items (user 8, mark 14),
+-- and 1 if a user comes twice among them.
 -- Returns 'D' generation 8, seq 8, counters, answers; or 'S', 'G' generation 8, 'R'.
 local function reserve(keys, args)
   local gen, process, number, here = args[1], args[2], tonumber(args[3]), tonumber(args[4])
-  local groups, wanted = (#args - 4) / 4, {'epoch', 'phase', 'gen', 'seq'}
+  local groups, wanted = (#args - 4) / 5, {'epoch', 'phase', 'gen', 'seq'}
   for g = 1, groups do
-    wanted[4 + g] = 'a:' .. args[4 * g + 1]
+    wanted[4 + g] = 'a:' .. args[5 * g]
   end
   local meta = redis.call('HMGET', keys[1], unpack(wanted))
   local refusal = begin(meta, keys[3], gen, process, number)
   if refusal then
     return refusal
   end
-  local writes, named, changed, marks, answers, fresh_all = {}, {}, {}, {}, {}, 0
+  local writes, named, changed, marks, answers = {}, '', '', '', ''
+  local named_count, changed_count, mark_groups = 0, 0, 0
   for g = 1, groups do
-    local id, skus = args[4 * g + 1], split(args[4 * g + 2], '>I2', 2, 1)
+    local at = 5 * g
+    local id, skus, moves = args[at], split(args[at + 1], '>I2', 2, 1), args[at + 2]
     local stock, buyers = keys[2 + 2 * g], keys[3 + 2 * g]
     local free, out, brought_in = read_stock(stock, skus)
     local touched, arrived = {}, {}
-    bring_in(args[4 * g + 3], here, free, brought_in, touched, arrived)
-    local answer, taken, blob, fresh = take(buyers, args[4 * g + 4], meta[4 + g] == 'live', free, touched)
-    local packed, events, fields = {}, {}, {}
+    if moves ~= '' then
+      bring_in(moves, here, free, brought_in, touched, arrived)
+    end
+    local answer, taken, blob, fresh =
+      take(buyers, args[at + 3], args[at + 4] == '1', meta[4 + g] == 'live', free, touched)
+    local packed, events, fields, n_packed, n_events, n_fields = {}, {}, {}, 0, 0, 0
     for i = 1, #skus do
       local sku = skus[i]
-      if free[sku] then
-        local counters = pack_counters(sku, free[sku], out[sku], brought_in[sku])
-        packed[#packed + 1] = counters
+      local left = free[sku]
+      if left then
+        local counters = pack_counters(sku, left, out[sku], brought_in[sku])
+        n_packed = n_packed + 1
+        packed[n_packed] = counters
         if touched[sku] then
-          events[#events + 1] = counters
-          fields[#fields + 1], fields[#fields + 2] = 'free:' .. sku, free[sku]
+          n_events = n_events + 1
+          events[n_events] = counters
+          fields[n_fields + 1], fields[n_fields + 2] = names_of(sku)[1], left
+          n_fields = n_fields + 2
           if arrived[sku] then
-            fields[#fields + 1], fields[#fields + 2] = 'in:' .. sku, brought_in[sku]
+            fields[n_fields + 1], fields[n_fields + 2] = names_of(sku)[3], brought_in[sku]
+            n_fields = n_fields + 2
           end
         end
       end
     end
-    if #packed > 0 then
-      named[#named + 1] = pack_group(id, packed)
+    local group
+    if n_packed > 0 then
+      group = pack_group(id, packed)
+      named, named_count = named .. group, named_count + 1
     end
-    if #events > 0 then
-      changed[#changed + 1] = #events == #packed and named[#named] or pack_group(id, events)
-      writes[#writes + 1] = {stock, fields, buyers, taken}
+    if n_events > 0 then
+      changed = changed .. (n_events == n_packed and group or pack_group(id, events))
+      changed_count = changed_count + 1
+      writes[changed_count] = {stock, fields, buyers, taken}
     end
     if fresh > 0 then
-      marks[#marks + 1] = pack('>I4I4B', id, fresh, 22) .. blob
-      fresh_all = fresh_all + fresh
+      marks, mark_groups = marks .. pack('>I4I4B', id, fresh, 22) .. blob, mark_groups + 1
     end
-    answers[g] = answer
+    answers = answers .. answer
   end
   local seq = tonumber(meta[4])
-  if #writes > 0 then
+  if changed_count > 0 then
     seq = seq + 1
-    append(keys[2], gen, seq, fresh_all > 0 and MARKED or MOVED,
-      pack('>I2', #marks) .. concat(marks) .. pack('>I2', #changed) .. concat(changed))
-    for _, write in ipairs(writes) do
+    append(keys[2], gen, seq, mark_groups > 0 and MARKED or MOVED, mark_groups,
+      marks .. pack('>I2', changed_count) .. changed)
+    for i = 1, changed_count do
+      local write = writes[i]
       hset(write[3], write[4])
       hset(write[1], write[2])
     end
     redis.call('HSET', keys[1], 'seq', seq)
   end
-  return finish(keys[3], process, number, gen, seq, pack('>I2', #named) .. concat(named), concat(answers))
+  return finish(keys[3], process, number, gen, seq, pack('>I2', named_count) .. named, answers)
 end
 
 -- move_out: raises out[sku, target] by the lesser of what is wanted and what is free.
@@ -209,7 +242,7 @@ local function move_out(keys, args)
     counters = pack('>I2', 1) .. pack_group(id, {pack_counters(sku, left, gone, brought_in[sku])})
     if units > 0 then
       seq = seq + 1
-      append(keys[2], gen, seq, MOVED, pack('>I2', 0) .. counters)
+      append(keys[2], gen, seq, MOVED, 0, counters)
       redis.call('HSET', keys[4], 'free:' .. sku, left, 'out:' .. sku, gone)
       redis.call('HSET', keys[1], 'seq', seq)
     end

@@ -82,7 +82,8 @@ local function tail(keys, args)
   if not is_open(meta) or meta[3] ~= args[1] or meta[1] ~= args[2] then
     return {'R'}
   end
-  local entries = redis.call('XRANGE', keys[2], '(' .. args[1] .. '-' .. args[3], args[1] .. '-18446744073709551615',
+  -- Not beyond the shard's seq: what stands there is somebody else's.
+  local entries = redis.call('XRANGE', keys[2], '(' .. args[1] .. '-' .. args[3], args[1] .. '-' .. meta[4],
     'COUNT', args[4])
   local reply = {'D', meta[4]}
   for _, entry in ipairs(entries) do

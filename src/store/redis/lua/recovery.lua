@@ -8,7 +8,7 @@ end
 -- begins a generation: its first entry, seq 0, tells readers at older positions to start anew, also on a shard where
 -- nothing else happens, and is never trimmed while it is the newest.
 local function begin_generation(feed, gen)
-  append(feed, gen, 0, BEGUN, pack('>I2I2', 0, 0))
+  append(feed, gen, 0, BEGUN, 0, pack('>I2', 0))
 end
 
 -- adopt: an open shard takes over the new generation and tells its counters at this moment.
@@ -101,7 +101,7 @@ local function rebuild(keys, args)
   local seq = 0
   for i = 5 + 4 * live + dead, #args do
     seq = seq + 1
-    append(keys[2], gen, seq, MARKED, args[i])
+    append(keys[2], gen, seq, MARKED, 1, args[i])
   end
   for i = 1, live do
     local at, key = 4 + 4 * (i - 1), 2 + 4 * (i - 1)

@@ -57,7 +57,7 @@ local function load(keys, args)
   done = concat(amounts)
   if #packed > 0 then
     local seq = tonumber(meta[4]) + 1
-    append(keys[2], gen, seq, LOADED, pack('>I2I2', 0, 1) .. pack_group(id, packed))
+    append(keys[2], gen, seq, LOADED, 0, pack('>I2', 1) .. pack_group(id, packed))
     hset(keys[3], fields)
     redis.call('HSET', keys[1], 'seq', seq)
   end
@@ -105,7 +105,7 @@ local function settled(keys, args)
   end
   if #writes > 0 then
     local seq = tonumber(meta[4]) + 1
-    append(keys[2], gen, seq, MARKED, pack('>I2', #groups) .. concat(groups) .. pack('>I2', 0))
+    append(keys[2], gen, seq, MARKED, #groups, concat(groups) .. pack('>I2', 0))
     for _, write in ipairs(writes) do
       hset(write[1], write[2])
     end
@@ -136,7 +136,7 @@ local function release(keys, args)
     return corrupt(keys[3], 'a mark holds units of SKU ' .. sku .. ', which has no stock here')
   end
   local new, left, seq = sub(old, 1, 13) .. char(state) .. sub(old, 15), free[sku] + quantity, tonumber(meta[4]) + 1
-  append(keys[2], gen, seq, MARKED, pack('>I2I4I4B', 1, id, 1, 8 + #new) .. user .. new .. pack('>I2', 1)
+  append(keys[2], gen, seq, MARKED, 1, pack('>I4I4B', id, 1, 8 + #new) .. user .. new .. pack('>I2', 1)
     .. pack_group(id, {pack_counters(sku, left, out[sku], brought_in[sku])}))
   redis.call('HSET', keys[4], user, new)
   redis.call('HSET', keys[3], 'free:' .. sku, left)

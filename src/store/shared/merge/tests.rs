@@ -235,6 +235,27 @@ fn a_number_in_the_ledger_counts_as_released_whoever_still_holds_it_live() {
 }
 
 #[test]
+fn a_failed_number_neither_comes_back_nor_hides_the_order_that_stands() {
+    let buyer = user(0, 0);
+    let failed = SqlOrder { user: buyer, mark: mark(5, 1, OrderState::Failed), is_in_ledger: true };
+    for state in [OrderState::Reserved, OrderState::PendingPayment] {
+        let stands = mark(6, 2, state);
+        let mut known = one_closed(9, &[(buyer, mark(5, 1, OrderState::Reserved))]);
+        known.handed_in = vec![(buyer, stands), (buyer, mark(5, 1, OrderState::Reserved))];
+        known.orders = vec![failed];
+        let merged = merge(known);
+        assert_eq!(content_of_shard(&merged, 0).marks, [(buyer, stands)]);
+        assert_eq!(free_by_formula(content_of_shard(&merged, 0)), 7);
+    }
+    let mut known = one_closed(9, &[]);
+    known.orders = vec![failed];
+    assert!(
+        content_of_shard(&merge(known), 0).marks.is_empty(),
+        "no mark stands in the way of the next order"
+    );
+}
+
+#[test]
 fn an_undone_take_counts_as_the_shard_says_and_a_done_one_as_sql_says() {
     let take = |is_undone_take, amount| SqlLoad {
         shard: shard(0),

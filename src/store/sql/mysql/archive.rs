@@ -39,13 +39,13 @@ impl MySqlInstallation {
     /// Begins the end: LOADED → ENDING. Shards are then told to refuse reservations. One that was never preheated
     /// ends too.
     pub async fn end_activity(&self, id: ActivityId) -> Result<ArchiveStep, StoreError> {
-        retried!(self.try_end(id))
+        retried!(self.options.call_timeout; self.try_end(id))
     }
 
     /// ENDING → ARCHIVED, when nothing is due in SQL. The caller has seen every shard's answer, drained feeds, and
     /// nothing in transit.
     pub async fn archive_activity(&self, id: ActivityId) -> Result<ArchiveStep, StoreError> {
-        retried!(self.try_archive(id))
+        retried!(self.options.call_timeout; self.try_archive(id))
     }
 
     async fn try_end(&self, id: ActivityId) -> Result<ArchiveStep, Failure> {

@@ -47,7 +47,7 @@ impl MySqlInstallation {
 
     /// Every activity that is not archived, by ascending id.
     pub async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
-        retried!(self.read_activities())
+        retried!(self.options.call_timeout; self.read_activities())
     }
 
     /// How far every activity has come, archived ones included.

@@ -45,7 +45,7 @@ impl MySqlInstallation {
         entry: (Gen, u64),
         reason: &str,
     ) -> Result<(), StoreError> {
-        retried!(self.try_keep_malformed(shard, entry, reason))
+        retried!(self.options.call_timeout; self.try_keep_malformed(shard, entry, reason))
     }
 
     /// Dead letters by ascending id, from after one (0: from the first).

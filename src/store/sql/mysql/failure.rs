@@ -23,9 +23,9 @@ pub(super) enum Failure {
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const DUPLICATE_ENTRY: u16 = 1062;
-/// `--read-only`, read-only transaction, InnoDB read-only, tablespace read-only, MySQL's super-read-only included.
+/// `--read-only`, read-only transaction, `InnoDB` read-only, tablespace read-only, MySQL's super-read-only included.
 const READ_ONLY: [u16; 4] = [1290, 1792, 1836, 1874];
-/// MariaDB: a row changed since the transaction's snapshot (innodb_snapshot_isolation).
+/// MariaDB: a row changed since the transaction's snapshot (`innodb_snapshot_isolation`).
 const RECORD_CHANGED: u16 = 1020;
 
 /// Errors about the values of a row, not about the server: range, length, type, null, CHECK (of both servers), a
@@ -109,17 +109,24 @@ impl Tries {
     }
 }
 
-/// Runs a transaction again while deadlocks end it.
+/// Runs a transaction again while deadlocks end it. One that is not answered within a call's patience counts as lost
+/// with its connection, which a half-open link would otherwise keep waiting for ever.
 macro_rules! retried {
-    ($once:expr) => {{
+    ($patience:expr; $once:expr) => {{
         let mut tries = crate::store::sql::mysql::failure::Tries::default();
         loop {
-            match $once.await {
-                Ok(value) => break Ok(value),
-                Err(failure) => {
+            match tokio::time::timeout($patience, $once).await {
+                Ok(Ok(value)) => break Ok(value),
+                Ok(Err(failure)) => {
                     if !tries.again(&failure).await {
                         break Err(crate::store::StoreError::from(failure));
                     }
+                }
+                Err(_) => {
+                    break Err(crate::store::StoreError::Unavailable(format!(
+                        "the database did not answer within {:?}",
+                        $patience
+                    )));
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::settle::lock_generation;
 use super::statements::{Shapes, write};
 use crate::protocol::UserId;
 use crate::stock::calls::{Gen, Mark, ProcessNumber};
-use crate::store::StoreError;
+use crate::store::{HandIn, StoreError};
 
 static INSERT: LazyLock<Shapes> = LazyLock::new(|| {
     Shapes::new(
@@ -22,24 +22,15 @@ static INSERT: LazyLock<Shapes> = LazyLock::new(|| {
     )
 });
 
-/// What came of handing in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandIn {
-    /// The leader will read it, now or by an earlier copy.
-    Taken,
-    /// Another recovery has begun since: hand in for that one.
-    Gen(Gen),
-}
-
 impl MySqlInstallation {
-    /// Hands in a gateway's marks of the closed shards, none left out.
+    /// Hands in a gateway's marks of the closed shards, none left out. What is answered once is answered ever after.
     pub async fn hand_in(
         &self,
         process: ProcessNumber,
         generation: Gen,
         marks: &[(UserId, Mark)],
     ) -> Result<HandIn, StoreError> {
-        retried!(self.try_hand_in(process, generation, marks))
+        retried!(self.options.call_timeout; self.try_hand_in(process, generation, marks))
     }
 
     /// The gateways that have handed in for a recovery.
@@ -80,20 +71,30 @@ impl MySqlInstallation {
     ) -> Result<HandIn, Failure> {
         let mut transaction = self.pool.begin().await?;
         let (current, now_ms) = lock_generation(&mut transaction).await?;
-        if current != generation {
-            return Ok(HandIn::Gen(current));
+        let handed_in: Option<u32> =
+            sqlx::query_scalar("SELECT process FROM hand_ins WHERE gen = ? AND process = ?")
+                .bind(generation.0)
+                .bind(process.0)
+                .fetch_optional(&mut *transaction)
+                .await?;
+        if handed_in.is_some() {
+            return Ok(HandIn::InTime);
         }
-        let first = sqlx::query("INSERT INTO hand_ins (gen, process, at_ms) VALUES (?, ?, ?)")
+        // Locked, so that the leader does not begin to read before this is committed.
+        let state: Option<u8> =
+            sqlx::query_scalar("SELECT state FROM recoveries WHERE gen = ? LOCK IN SHARE MODE")
+                .bind(generation.0)
+                .fetch_optional(&mut *transaction)
+                .await?;
+        if current != generation || state != Some(1) {
+            return Ok(HandIn::TooLate);
+        }
+        sqlx::query("INSERT INTO hand_ins (gen, process, at_ms) VALUES (?, ?, ?)")
             .bind(generation.0)
             .bind(process.0)
             .bind(now_ms)
             .execute(&mut *transaction)
-            .await
-            .map_err(Failure::from);
-        match first {
-            Err(failure) if failure.is_duplicate() => return Ok(HandIn::Taken),
-            other => other?,
-        };
+            .await?;
         let mut marks = marks.to_vec();
         marks.sort_unstable_by_key(|(user, mark)| (mark.sku.activity, *user));
         write(&mut transaction, &INSERT, &marks, |query, (user, mark)| {
@@ -103,6 +104,6 @@ impl MySqlInstallation {
         })
         .await?;
         transaction.commit().await?;
-        Ok(HandIn::Taken)
+        Ok(HandIn::InTime)
     }
 }

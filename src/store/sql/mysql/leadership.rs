@@ -4,6 +4,8 @@
 //! Held by one process at a time. When the connection is lost the lock is free and every method here fails: whoever
 //! led has to be elected anew. What an old leader still writes to Redis is refused there by the generation.
 
+use std::time::Duration;
+
 use sqlx::{Connection, MySqlConnection};
 
 use super::failure::{Failure, retried};
@@ -17,6 +19,7 @@ use crate::store::StoreError;
 #[derive(Debug)]
 pub struct Leadership {
     connection: MySqlConnection,
+    patience: Duration,
 }
 
 /// What came of recording a completed recovery.
@@ -39,7 +42,7 @@ impl MySqlInstallation {
                 .await
                 .map_err(Failure::from)?;
         if locked == Some(true) {
-            return Ok(Some(Leadership { connection }));
+            return Ok(Some(Leadership { connection, patience: self.options.call_timeout }));
         }
         let _ = connection.close().await;
         Ok(None)
@@ -58,19 +61,26 @@ impl Leadership {
         Ok(held == Some(true))
     }
 
-    /// Begins a recovery of the closed shards: the generation rises when every settlement under way has ended. What
-    /// gateways handed in for earlier recoveries is dropped.
+    /// Begins a recovery of the closed shards: the generation rises when every settlement under way has ended. The
+    /// marks that gateways handed in for earlier recoveries are dropped.
     pub async fn raise_generation(&mut self, closed: &[bool; SHARDS]) -> Result<Gen, StoreError> {
-        retried!(raise_generation(&mut self.connection, mask_of(closed)))
+        retried!(self.patience; raise_generation(&mut self.connection, mask_of(closed)))
     }
 
-    /// Records that these shards were rebuilt under a generation and serve again.
-    pub async fn recovery_done(
+    /// Ends the handing in, of one moment for all: from now on a gateway is told that it is too late, and that these
+    /// shards were rebuilt under this generation, which the leader goes on to do. Said afterwards, a leader that dies
+    /// in between would leave gateways that believe what it has written off.
+    pub async fn close_hand_ins(
         &mut self,
         generation: Gen,
         shards: &[ShardId],
     ) -> Result<RecoveryRecord, StoreError> {
-        retried!(recovery_done(&mut self.connection, generation, shards))
+        retried!(self.patience; close_hand_ins(&mut self.connection, generation, shards))
+    }
+
+    /// Records that all of it was done and the shards serve again.
+    pub async fn recovery_done(&mut self, generation: Gen) -> Result<RecoveryRecord, StoreError> {
+        retried!(self.patience; recovery_done(&mut self.connection, generation))
     }
 
     /// Lets go of the lead.
@@ -94,23 +104,30 @@ async fn raise_generation(connection: &mut MySqlConnection, closed: u16) -> Resu
     .bind(closed)
     .execute(&mut *transaction)
     .await?;
-    for earlier in ["DELETE FROM hand_in_marks WHERE gen < ?", "DELETE FROM hand_ins WHERE gen < ?"] {
-        sqlx::query(earlier).bind(generation).execute(&mut *transaction).await?;
-    }
+    // That they handed in stays known: who asks again is told the same.
+    sqlx::query("DELETE FROM hand_in_marks WHERE gen < ?")
+        .bind(generation)
+        .execute(&mut *transaction)
+        .await?;
     transaction.commit().await?;
     Ok(Gen(generation))
 }
 
-async fn recovery_done(
+async fn close_hand_ins(
     connection: &mut MySqlConnection,
     generation: Gen,
     shards: &[ShardId],
 ) -> Result<RecoveryRecord, Failure> {
     let mut transaction = connection.begin().await?;
-    let (current, now_ms) = lock_generation(&mut transaction).await?;
+    let (current, _) = lock_generation(&mut transaction).await?;
     if current != generation {
         return Ok(RecoveryRecord::Gen(current));
     }
+    // Waits for whoever is handing in at this moment.
+    sqlx::query("UPDATE recoveries SET state = 2 WHERE gen = ? AND state = 1")
+        .bind(generation.0)
+        .execute(&mut *transaction)
+        .await?;
     for shard in shards {
         sqlx::query("UPDATE rebuilt_shards SET gen = ? WHERE shard = ?")
             .bind(generation.0)
@@ -118,7 +135,17 @@ async fn recovery_done(
             .execute(&mut *transaction)
             .await?;
     }
-    sqlx::query("UPDATE recoveries SET state = 2, done_at_ms = ? WHERE gen = ? AND state = 1")
+    transaction.commit().await?;
+    Ok(RecoveryRecord::Recorded)
+}
+
+async fn recovery_done(connection: &mut MySqlConnection, generation: Gen) -> Result<RecoveryRecord, Failure> {
+    let mut transaction = connection.begin().await?;
+    let (current, now_ms) = lock_generation(&mut transaction).await?;
+    if current != generation {
+        return Ok(RecoveryRecord::Gen(current));
+    }
+    sqlx::query("UPDATE recoveries SET state = 3, done_at_ms = ? WHERE gen = ? AND state < 3")
         .bind(now_ms)
         .bind(generation.0)
         .execute(&mut *transaction)

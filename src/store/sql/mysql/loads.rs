@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::{MySqlConnection, QueryBuilder};
+use sqlx::MySqlConnection;
 
 use super::failure::{self, Failure, retried};
 use super::operator::insert_shares;
@@ -59,7 +59,7 @@ impl MySqlInstallation {
         generation: Gen,
         applied: &[(SkuId, u32)],
     ) -> Result<LoadRecord, StoreError> {
-        retried!(self.record(load, generation, applied))
+        retried!(self.options.call_timeout; self.record(load, generation, applied))
     }
 
     async fn read_due(&self, limit: u32) -> Result<Vec<ShardLoad>, Failure> {
@@ -141,13 +141,16 @@ async fn open_shares(
     if ordinals.is_empty() {
         return Ok(Vec::new());
     }
-    let mut select = QueryBuilder::new(
+    let rows: Vec<(u64, u32, u16, u8, u32)> = sqlx::query_as(
         "SELECT l.ordinal, l.activity, l.sku, l.kind, s.wanted FROM loads l \
-         JOIN load_shards s ON s.ordinal = l.ordinal WHERE s.applied IS NULL AND l.call_id = ",
-    );
-    select.push_bind(call_id).push(" AND s.round = ").push_bind(round);
-    select.push(" AND s.shard = ").push_bind(shard.number()).push(" ORDER BY l.ordinal");
-    let rows: Vec<(u64, u32, u16, u8, u32)> = select.build_query_as().fetch_all(connection).await?;
+         JOIN load_shards s ON s.ordinal = l.ordinal \
+         WHERE s.applied IS NULL AND l.call_id = ? AND s.round = ? AND s.shard = ? ORDER BY l.ordinal",
+    )
+    .bind(call_id)
+    .bind(round)
+    .bind(shard.number())
+    .fetch_all(connection)
+    .await?;
     let share = |(ordinal, activity, sku, kind, wanted)| {
         let sku = failure::sku_key(activity, sku);
         Share { ordinal, sku, kind, wanted }
@@ -247,14 +250,14 @@ async fn finish(connection: &mut MySqlConnection, share: &Share) -> Result<(), F
                 .await?;
         let may_give_more: Vec<_> =
             (0..SHARDS).filter(|shard| gave_less.get(*shard) == Some(&false)).collect();
+        let round = round_last.saturating_add(1);
         let next: Vec<_> = shares::split_over(amount.saturating_sub(applied), &may_give_more)
             .into_iter()
             .filter(|(_, units)| *units > 0)
-            .filter_map(|(shard, units)| Some((u8::try_from(shard).ok()?, units)))
+            .filter_map(|(shard, units)| Some((share.ordinal, round, u8::try_from(shard).ok()?, units)))
             .collect();
         if !next.is_empty() {
-            let round = round_last.saturating_add(1);
-            insert_shares(connection, share.ordinal, round, &next).await?;
+            insert_shares(connection, &next).await?;
             return Ok(());
         }
     }

@@ -18,6 +18,8 @@ static MIGRATOR: Migrator = sqlx::migrate!("./migrations/mysql");
 
 /// How long a starting process waits for another one that changes the schema.
 const SCHEMA_PATIENCE_SECONDS: u32 = 60;
+/// How long a connection that is given back may take to answer.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a statement waits for another transaction's lock before its own is run again.
 const LOCK_WAIT_SECONDS: u32 = 5;
 
@@ -38,6 +40,8 @@ pub struct MySqlOptions {
     pub connections_max: u32,
     /// How long a new connection, or one from the pool, may take.
     pub connect_timeout: Duration,
+    /// How long a transaction may go unanswered before its connection counts as lost.
+    pub call_timeout: Duration,
     /// Events per shard that the SQL reservation store keeps for readers that lag.
     pub feed_events_max: u32,
 }
@@ -69,6 +73,7 @@ impl MySqlOptions {
             database: database.into(),
             connections_max: 8,
             connect_timeout: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(30),
             feed_events_max: 4096,
         }
     }
@@ -85,7 +90,7 @@ impl MySqlOptions {
             .database(&self.database)
             // This build carries no TLS; a connection that asks for it in vain costs a round trip.
             .ssl_mode(MySqlSslMode::Disabled)
-            .statement_cache_capacity(256)
+            .statement_cache_capacity(512)
             .disable_statement_logging();
         match &self.password {
             Some(password) => options.password(password),
@@ -212,6 +217,13 @@ async fn prepare(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
+/// Asked before a connection goes back to the pool. The pool asks by itself, but without a limit of time: a few
+/// connections whose other end has vanished would be all that it may have.
+async fn still_answers(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
+    let answer = tokio::time::timeout(RELEASE_PATIENCE, connection.ping()).await;
+    answer.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut)).map(|()| true)
+}
+
 /// A connection beside the pool, for what ends with it.
 pub(super) async fn connect(options: &MySqlOptions) -> Result<MySqlConnection, sqlx::Error> {
     let connecting = async {
@@ -240,6 +252,7 @@ fn pool(options: &MySqlOptions, connections_max: u32) -> MySqlPool {
         .max_connections(connections_max.max(2))
         .acquire_timeout(options.connect_timeout)
         .after_connect(|connection, _| Box::pin(prepare(connection)))
+        .after_release(|connection, _| Box::pin(still_answers(connection)))
         .connect_lazy_with(options.connecting())
 }
 
@@ -281,13 +294,13 @@ async fn migrate(
     pool: &MySqlPool,
 ) -> Result<(), MySqlOpenError> {
     let failed = |error: sqlx::Error| MySqlOpenError::of(options, &error);
-    let locked: Option<i32> =
-        sqlx::query_scalar("SELECT CAST(GET_LOCK(CONCAT('rg.schema.', SHA1(DATABASE())), ?) AS INT)")
+    let locked: Option<bool> =
+        sqlx::query_scalar("SELECT GET_LOCK(CONCAT('rg.schema.', SHA1(DATABASE())), ?) = 1")
             .bind(SCHEMA_PATIENCE_SECONDS)
             .fetch_one(&mut *first)
             .await
             .map_err(failed)?;
-    if locked != Some(1) {
+    if locked != Some(true) {
         return Err(MySqlOpenError::Unreachable {
             address: options.address(),
             reason: "another process has been changing the schema for a minute".to_owned(),

@@ -4,13 +4,15 @@
 //! changes here: a load is written, and writers drive it until every shard has it.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use sqlx::{MySql, MySqlConnection, QueryBuilder};
+use sqlx::{MySql, MySqlConnection};
 use tokio::time::Instant;
 
 use super::catalog::{self, ActivityState};
 use super::failure::{Failure, retried};
+use super::statements::{Shapes, write};
 use super::{MySqlInstallation, shares};
 use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey};
 use crate::store::StoreError;
@@ -18,8 +20,15 @@ use crate::store::catalog::{Activity, STOCK_MAX};
 use crate::store::sql::{NewLoad, PendingLoad, SkuFigures};
 
 const POLL: Duration = Duration::from_millis(20);
-/// Rows in one statement of an operator's command.
-const ROWS_PER_STATEMENT: usize = 500;
+
+static INSERT_SKUS: LazyLock<Shapes> = LazyLock::new(|| {
+    let head = "INSERT INTO skus (activity, sku, name, price_minor, planned_stock) VALUES ";
+    Shapes::new(head, "(?,?,?,?,?)", "")
+});
+
+static INSERT_SHARES: LazyLock<Shapes> = LazyLock::new(|| {
+    Shapes::new("INSERT INTO load_shards (ordinal, round, shard, wanted) VALUES ", "(?,?,?,?)", "")
+});
 
 /// Why a write was not made.
 #[derive(Debug, thiserror::Error)]
@@ -54,17 +63,17 @@ type Written<T> = Result<Result<T, MySqlRefused>, Failure>;
 impl MySqlInstallation {
     /// Writes an activity with what its preheat will load (`stock_total` of its SKUs).
     pub async fn create(&self, activity: &Activity, pay_within_ms: u64) -> Result<(), MySqlRefused> {
-        retried!(self.try_create(activity, pay_within_ms))?
+        retried!(self.options.call_timeout; self.try_create(activity, pay_within_ms))?
     }
 
     /// Opens or closes an activity's entry.
     pub async fn set_entry(&self, id: ActivityId, open: bool) -> Result<(), MySqlRefused> {
-        retried!(self.try_set_entry(id, open))?
+        retried!(self.options.call_timeout; self.try_set_entry(id, open))?
     }
 
     /// Writes a load; its id.
     pub async fn write_load(&self, sku: SkuKey, load: NewLoad) -> Result<String, MySqlRefused> {
-        retried!(self.try_write_load(sku, load))?
+        retried!(self.options.call_timeout; self.try_write_load(sku, load))?
     }
 
     /// Waits until a load is done, for `patience` at most (`None`: does not give up); units really added or taken.
@@ -96,7 +105,7 @@ impl MySqlInstallation {
         &self,
         id: ActivityId,
     ) -> Result<(Activity, BTreeMap<SkuId, SkuFigures>), MySqlRefused> {
-        retried!(self.try_figures(id))?
+        retried!(self.options.call_timeout; self.try_figures(id))?
     }
 
     async fn try_create(&self, activity: &Activity, pay_within_ms: u64) -> Written<()> {
@@ -123,15 +132,11 @@ impl MySqlInstallation {
             }
             other => other?,
         };
-        for skus in activity.skus.chunks(ROWS_PER_STATEMENT) {
-            let mut insert =
-                QueryBuilder::new("INSERT INTO skus (activity, sku, name, price_minor, planned_stock) ");
-            insert.push_values(skus, |mut row, sku| {
-                row.push_bind(activity.id.0).push_bind(sku.id.0).push_bind(sku.name.as_str());
-                row.push_bind(sku.price_minor).push_bind(sku.stock_total);
-            });
-            insert.build().persistent(false).execute(&mut *transaction).await?;
-        }
+        write(&mut transaction, &INSERT_SKUS, &activity.skus, |query, sku| {
+            let query = query.bind(activity.id.0).bind(sku.id.0).bind(sku.name.clone());
+            query.bind(sku.price_minor).bind(sku.stock_total)
+        })
+        .await?;
         sqlx::query(
             "INSERT INTO sku_stock (activity, sku, available, sold, version) \
              SELECT activity, sku, 0, 0, 0 FROM skus WHERE activity = ?",
@@ -195,9 +200,9 @@ impl MySqlInstallation {
         // An addition is for all 16 shards; of a take, shards with nothing to give need not be asked.
         let shares: Vec<_> = shares
             .filter(|(units, _)| *units > 0 || kind == 1)
-            .map(|(units, shard)| (shard, units))
+            .map(|(units, shard)| (ordinal, 1, shard, units))
             .collect();
-        insert_shares(&mut transaction, ordinal, 1, &shares).await?;
+        insert_shares(&mut transaction, &shares).await?;
         commit(transaction).await?;
         Ok(Ok(id))
     }
@@ -300,18 +305,15 @@ async fn insert_load(
     Ok((ordinal, id))
 }
 
+/// Shares of one load or of several: the load's ordinal, the round, the shard, the units.
 pub(super) async fn insert_shares(
     connection: &mut MySqlConnection,
-    ordinal: u64,
-    round: u16,
-    shares: &[(u8, u32)],
+    shares: &[(u64, u16, u8, u32)],
 ) -> Result<(), sqlx::Error> {
-    let mut insert = QueryBuilder::new("INSERT INTO load_shards (ordinal, round, shard, wanted) ");
-    insert.push_values(shares, |mut row, (shard, units)| {
-        row.push_bind(ordinal).push_bind(round).push_bind(*shard).push_bind(*units);
-    });
-    insert.build().persistent(false).execute(connection).await?;
-    Ok(())
+    write(connection, &INSERT_SHARES, shares, |query, (ordinal, round, shard, units)| {
+        query.bind(*ordinal).bind(*round).bind(*shard).bind(*units)
+    })
+    .await
 }
 
 async fn read_figures(

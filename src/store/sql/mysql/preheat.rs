@@ -3,11 +3,11 @@
 //! Run by an operator's command or a writer's timer, as often as anybody likes: it loads once. Never after opening:
 //! users who were told that nothing is loaded would see a sale begin anew.
 
-use sqlx::{MySqlConnection, QueryBuilder};
+use sqlx::MySqlConnection;
 
 use super::catalog::ActivityState;
 use super::failure::{Failure, retried};
-use super::operator::{commit, lock_activity};
+use super::operator::{commit, insert_shares, lock_activity};
 use super::{MySqlInstallation, shares};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::SHARDS;
@@ -26,13 +26,10 @@ pub enum Preheat {
     NoActivity,
 }
 
-/// Rows in one statement.
-const ROWS_PER_STATEMENT: usize = 1024;
-
 impl MySqlInstallation {
     /// Writes the first loads of an activity, once, before it opens.
     pub async fn preheat(&self, id: ActivityId) -> Result<Preheat, StoreError> {
-        retried!(self.try_preheat(id))
+        retried!(self.options.call_timeout; self.try_preheat(id))
     }
 
     /// Activities that are not preheated and open within `ahead_ms` by the database's clock.
@@ -96,17 +93,10 @@ async fn insert_amounts(connection: &mut MySqlConnection, id: ActivityId) -> Res
     .await?;
     let amounts = |(ordinal, sku, amount): (u64, u16, u32)| {
         let shares = shares::split(amount, SkuKey { activity: id, sku: SkuId(sku) });
-        shares.into_iter().zip(0_u8..).map(move |(units, shard)| (ordinal, shard, units))
+        shares.into_iter().zip(0_u8..).map(move |(units, shard)| (ordinal, 1, shard, units))
     };
     let rows: Vec<_> = loads.into_iter().flat_map(amounts).collect();
-    for rows in rows.chunks(ROWS_PER_STATEMENT) {
-        let mut insert = QueryBuilder::new("INSERT INTO load_shards (ordinal, round, shard, wanted) ");
-        insert.push_values(rows, |mut row, (ordinal, shard, units)| {
-            row.push_bind(*ordinal).push_bind(1_u16).push_bind(*shard).push_bind(*units);
-        });
-        insert.build().persistent(false).execute(&mut *connection).await?;
-    }
-    Ok(())
+    Ok(insert_shares(connection, &rows).await?)
 }
 
 const _: () = assert!(SHARDS == 16, "a preheat writes 16 amounts per SKU");

@@ -46,34 +46,34 @@ const LIVE_MS: u64 = 3_000;
 impl MySqlInstallation {
     /// A new process number, and the generation. Before the process's first call.
     pub async fn register(&self, kind: ProcessKind) -> Result<Registration, StoreError> {
-        retried!(register(&self.pool, kind))
+        retried!(self.options.call_timeout; register(&self.pool, kind))
     }
 
     /// Renews the heartbeat. `None`: the database does not know this process, or it was retired; it registers anew
     /// under another number.
     pub async fn renew(&self, process: ProcessNumber) -> Result<Option<Renewal>, StoreError> {
-        retried!(renew(&self.pool, process))
+        retried!(self.options.call_timeout; renew(&self.pool, process))
     }
 
     /// The process ends: nobody waits for its heartbeat.
     pub async fn retire(&self, process: ProcessNumber) -> Result<(), StoreError> {
-        retried!(retire(&self.pool, process))
+        retried!(self.options.call_timeout; retire(&self.pool, process))
     }
 
     /// The number of the last recovery.
     pub async fn generation(&self) -> Result<Gen, StoreError> {
-        retried!(generation(&self.pool))
+        retried!(self.options.call_timeout; generation(&self.pool))
     }
 
     /// Gateways that renewed within three seconds.
     pub async fn live_gateways(&self) -> Result<Vec<ProcessNumber>, StoreError> {
-        retried!(live(&self.pool))
+        retried!(self.options.call_timeout; live(&self.pool))
     }
 
     /// Processes that have been silent for `silent_ms` or have ended; their stored replies may be forgotten after
     /// an hour.
     pub async fn silent_processes(&self, silent_ms: u64) -> Result<Vec<ProcessNumber>, StoreError> {
-        retried!(silent(&self.pool, silent_ms))
+        retried!(self.options.call_timeout; silent(&self.pool, silent_ms))
     }
 }
 

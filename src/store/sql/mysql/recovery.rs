@@ -49,7 +49,7 @@ pub struct RecoveredShards {
 impl MySqlInstallation {
     /// Reads what the leader needs, after the gateways have handed in.
     pub async fn read_for_recovery(&self, shards: &[ShardId]) -> Result<RecoveredShards, StoreError> {
-        retried!(self.try_read(shards))
+        retried!(self.options.call_timeout; self.try_read(shards))
     }
 
     async fn try_read(&self, shards: &[ShardId]) -> Result<RecoveredShards, Failure> {
@@ -109,15 +109,14 @@ async fn orders(
          WHERE (a.state IS NULL OR a.state < 4) AND l.shard IN (",
     );
     push_shards(&mut select, shards);
-    let released: Vec<OrderRow> =
-        select.build_query_as().persistent(false).fetch_all(&mut *connection).await?;
+    let released: Vec<OrderRow> = select.build_query_as().fetch_all(&mut *connection).await?;
     let mut select = QueryBuilder::new(
         "SELECT o.shard, o.user, o.number, o.activity, o.sku, o.quantity, o.attempt, o.state, o.pay_by_ms \
          FROM orders o LEFT JOIN activities a ON a.id = o.activity \
          WHERE o.source = 1 AND (a.state IS NULL OR a.state < 4) AND o.shard IN (",
     );
     push_shards(&mut select, shards);
-    let found: Vec<OrderRow> = select.build_query_as().persistent(false).fetch_all(connection).await?;
+    let found: Vec<OrderRow> = select.build_query_as().fetch_all(connection).await?;
     let mut without_a_row: HashSet<(u64, u64)> = released.iter().map(|row| (row.2, row.1)).collect();
     let mut orders = Vec::with_capacity(found.len());
     for row in found {
@@ -141,7 +140,7 @@ async fn loads(connection: &mut MySqlConnection, shards: &[ShardId]) -> Result<V
     );
     push_shards(&mut select, shards);
     select.push(" ORDER BY l.activity, l.call_id, s.round, s.shard, l.sku");
-    let rows: Vec<Row> = select.build_query_as().persistent(false).fetch_all(connection).await?;
+    let rows: Vec<Row> = select.build_query_as().fetch_all(connection).await?;
     let mut loads: Vec<RecoveredLoad> = Vec::new();
     for (call_id, round, shard, activity, sku, kind, wanted, applied) in rows {
         let (load_id, shard) = (format!("{call_id}#{round}"), failure::shard_id(shard)?);

@@ -3,14 +3,27 @@
 //! A row is written in the transaction that changed the order, and stays due until a writer says that Redis has it.
 //! Any writer may drive any row, several at once: both calls to Redis are idempotent.
 
-use sqlx::{MySqlConnection, QueryBuilder};
+use std::sync::LazyLock;
+
+use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
 use super::failure::{self, Failure, retried};
 use super::settle::lock_generation;
+use super::statements::{Shapes, execute_among};
 use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Mark, ShardId};
 use crate::store::StoreError;
+
+static LEDGER_DONE: LazyLock<Shapes> = LazyLock::new(|| {
+    let head = concat!("UPDATE ledger SET done = 1, done_at_ms = ", now_ms!(), " WHERE done = 0 AND id IN (");
+    Shapes::new(head, "?", ")")
+});
+
+static OUTBOX_DONE: LazyLock<Shapes> = LazyLock::new(|| {
+    let head = concat!("UPDATE outbox SET done = 1, done_at_ms = ", now_ms!(), " WHERE done = 0 AND id IN (");
+    Shapes::new(head, "?", ")")
+});
 
 /// Units that go back to a shard: release the order's mark there, by compare-and-set on its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +81,7 @@ impl MySqlInstallation {
 
     /// Redis has executed these releases, or knows no such mark any more.
     pub async fn releases_done(&self, ids: &[u64]) -> Result<(), StoreError> {
-        retried!(self.mark_done("ledger", ids))
+        retried!(self.options.call_timeout; self.mark_done(&LEDGER_DONE, ids))
     }
 
     /// States that Redis has to learn, by ascending id, from after one (0: from the first).
@@ -78,18 +91,18 @@ impl MySqlInstallation {
 
     /// Redis knows these states.
     pub async fn marks_told(&self, ids: &[u64]) -> Result<(), StoreError> {
-        retried!(self.mark_done("outbox", ids))
+        retried!(self.options.call_timeout; self.mark_done(&OUTBOX_DONE, ids))
     }
 
     /// Ends a promise that could not be put back with an explicit FAILED row. Idempotent; never over an order that
     /// was settled.
     pub async fn fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, StoreError> {
-        retried!(self.try_fail(user, mark, reason))
+        retried!(self.options.call_timeout; self.try_fail(user, mark, reason))
     }
 
     /// Closes an order that waits for its payment: one transaction for its state, its units and its ledger row.
     pub async fn close_order(&self, order: OrderNumber, reason: &str) -> Result<CloseOutcome, StoreError> {
-        retried!(self.try_close(order, reason))
+        retried!(self.options.call_timeout; self.try_close(order, reason))
     }
 
     async fn read_releases(&self, after: u64, limit: u32) -> Result<Vec<Release>, Failure> {
@@ -149,18 +162,9 @@ impl MySqlInstallation {
         rows.into_iter().map(update).collect()
     }
 
-    async fn mark_done(&self, table: &'static str, ids: &[u64]) -> Result<(), Failure> {
-        for ids in ids.chunks(1024) {
-            let mut update = QueryBuilder::new(format!("UPDATE {table}"));
-            update.push(concat!(" SET done = 1, done_at_ms = ", now_ms!(), " WHERE done = 0 AND id IN ("));
-            let mut list = update.separated(",");
-            for id in ids {
-                list.push_bind(*id);
-            }
-            update.push(")");
-            update.build().persistent(false).execute(&self.pool).await?;
-        }
-        Ok(())
+    async fn mark_done(&self, statement: &'static LazyLock<Shapes>, ids: &[u64]) -> Result<(), Failure> {
+        let mut connection = self.pool.acquire().await?;
+        Ok(execute_among(&mut connection, statement, ids).await?)
     }
 
     async fn try_fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, Failure> {

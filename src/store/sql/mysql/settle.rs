@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{LazyLock, PoisonError};
 
-use sqlx::{MySql, MySqlConnection, QueryBuilder, Transaction};
+use sqlx::{MySql, MySqlConnection, Transaction};
 
 use super::MySqlInstallation;
 use super::failure::{Failure, retried};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_carefully::{self, Rows};
-use super::statements::{Shapes, write};
+use super::statements::{Shapes, read, write};
 use crate::protocol::{ActivityId, OrderState, SkuKey, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId};
 use crate::store::StoreError;
@@ -39,6 +39,9 @@ static DEDUCT: LazyLock<Shapes> = LazyLock::new(|| {
     )
 });
 
+static PAY_WITHIN: LazyLock<Shapes> =
+    LazyLock::new(|| Shapes::new("SELECT id, pay_within_ms FROM activities WHERE id IN (", "?", ")"));
+
 /// Rounds of the careful way. One that another writer's commit disturbed sees that commit in the next.
 const ROUNDS_MAX: u32 = 16;
 
@@ -49,16 +52,16 @@ impl MySqlInstallation {
         generation: Gen,
         reservations: &[Reservation],
     ) -> Result<SettleOutcome, StoreError> {
-        let pay_within_ms = retried!(self.pay_within(reservations))?;
+        let pay_within_ms = retried!(self.options.call_timeout; self.pay_within(reservations))?;
         let batch = Batch { generation, reservations, pay_within_ms };
-        if batch.looks_good() {
-            if let Some(outcome) = retried!(self.settle_fast(&batch))? {
-                return Ok(outcome);
-            }
+        if batch.looks_good()
+            && let Some(outcome) = retried!(self.options.call_timeout; self.settle_fast(&batch))?
+        {
+            return Ok(outcome);
         }
         let mut rows = Rows::Together;
         for _ in 0..ROUNDS_MAX {
-            match retried!(settle_carefully::settle(&self.pool, &batch, rows))? {
+            match retried!(self.options.call_timeout; settle_carefully::settle(&self.pool, &batch, rows))? {
                 settle_carefully::Round::Done(outcome) => return Ok(outcome),
                 settle_carefully::Round::Disturbed => {}
                 settle_carefully::Round::BadRow => rows = Rows::OneByOne,
@@ -81,13 +84,13 @@ impl MySqlInstallation {
         let mut orders: Vec<_> = batch.reservations.iter().zip(&settled).collect();
         orders.sort_unstable_by_key(|(_, mark)| mark.order);
         let orders: Vec<_> = orders.iter().map(|(one, mark)| (one.shard, one.user, **mark)).collect();
-        match write_all(transaction, &orders, now_ms).await {
-            Ok(()) => {
-                Ok(Some(SettleOutcome::Committed(settled.into_iter().map(Settlement::Settled).collect())))
-            }
-            Err(failure) if failure.is_duplicate() || failure.is_bad_row() => Ok(None),
-            Err(failure) => Err(failure),
-        }
+        let Err(failure) = write_all(&mut transaction, &orders, now_ms).await else {
+            transaction.commit().await?;
+            let settlements = settled.into_iter().map(Settlement::Settled).collect();
+            return Ok(Some(SettleOutcome::Committed(settlements)));
+        };
+        undo(transaction).await;
+        if failure.is_duplicate() || failure.is_bad_row() { Ok(None) } else { Err(failure) }
     }
 
     /// How long orders may be paid, by activity; activities that are not there are left out.
@@ -108,13 +111,9 @@ impl MySqlInstallation {
         if missing.is_empty() {
             return Ok(found);
         }
-        let mut select = QueryBuilder::new("SELECT id, pay_within_ms FROM activities WHERE id IN (");
-        let mut ids = select.separated(",");
-        for id in &missing {
-            ids.push_bind(id.0);
-        }
-        select.push(")");
-        let rows: Vec<(u32, u64)> = select.build_query_as().persistent(false).fetch_all(&self.pool).await?;
+        let mut connection = self.pool.acquire().await?;
+        let rows: Vec<(u32, u64)> =
+            read(&mut connection, &PAY_WITHIN, &missing, |query, id: ActivityId| query.bind(id.0)).await?;
         let mut known = self.pay_within_ms.write().unwrap_or_else(PoisonError::into_inner);
         for (id, ms) in rows {
             known.insert(ActivityId(id), ms);
@@ -156,13 +155,20 @@ pub(super) async fn lock_generation(connection: &mut MySqlConnection) -> Result<
 }
 
 async fn write_all(
-    mut transaction: Transaction<'_, MySql>,
+    connection: &mut MySqlConnection,
     orders: &[(ShardId, UserId, Mark)],
     now_ms: u64,
 ) -> Result<(), Failure> {
-    insert_orders(&mut transaction, orders, now_ms).await?;
-    deduct(&mut transaction, orders.iter().map(|(_, _, mark)| mark)).await?;
-    Ok(transaction.commit().await?)
+    insert_orders(connection, orders, now_ms).await?;
+    Ok(deduct(connection, orders.iter().map(|(_, _, mark)| mark)).await?)
+}
+
+/// Rolls back now rather than when the connection is used next: the transaction that follows would wait for the locks
+/// of this one. Where it fails the connection is lost, and its transaction with it.
+pub(super) async fn undo(transaction: Transaction<'_, MySql>) {
+    if let Err(error) = transaction.rollback().await {
+        tracing::debug!(%error, "a rollback failed");
+    }
 }
 
 pub(super) async fn insert_orders(

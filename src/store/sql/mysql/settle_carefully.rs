@@ -5,13 +5,15 @@
 //! done again. A row that the database itself refuses is found by inserting one by one. No row fails its neighbours.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::LazyLock;
 
-use sqlx::{MySqlConnection, MySqlPool, QueryBuilder};
+use sqlx::{MySqlConnection, MySqlPool};
 
 use super::failure::{self, Failure};
 use super::releases::{self, Release};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
-use super::settle::{Batch, deduct, insert_orders, lock_generation};
+use super::settle::{Batch, deduct, insert_orders, lock_generation, undo};
+use super::statements::{Reading, Shapes, read, read_with};
 use crate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Mark, ShardId};
 
@@ -72,29 +74,36 @@ pub(super) async fn settle(pool: &MySqlPool, batch: &Batch<'_>, rows: Rows) -> R
         .map(|(at, one)| known.judge(batch, at, one, now_ms, &mut plan))
         .collect();
     plan.orders.sort_unstable_by_key(|(_, _, mark)| mark.order);
-    let written = async {
-        match rows {
-            Rows::Together => insert_orders(&mut transaction, &plan.orders, now_ms).await?,
-            Rows::OneByOne => {
-                insert_one_by_one(&mut transaction, batch, &mut plan, &mut settlements, now_ms).await?;
-            }
-        }
-        write_failed(&mut transaction, batch, &plan, now_ms).await?;
-        deduct(&mut transaction, plan.orders.iter().map(|(_, _, mark)| mark)).await?;
-        Ok::<_, Failure>(transaction.commit().await?)
+    let Err(failure) = write(&mut transaction, batch, rows, &mut plan, &mut settlements, now_ms).await else {
+        transaction.commit().await?;
+        tell(batch, &settlements);
+        return Ok(Round::Done(SettleOutcome::Committed(settlements)));
     };
-    match written.await {
-        Ok(()) => {
-            tell(batch, &settlements);
-            Ok(Round::Done(SettleOutcome::Committed(settlements)))
-        }
-        Err(failure) if failure.is_duplicate() => Ok(Round::Disturbed),
-        Err(failure) if failure.is_bad_row() => {
-            // One by one, only the deduction can still be refused: another writer took the last units.
-            Ok(if rows == Rows::Together { Round::BadRow } else { Round::Disturbed })
-        }
-        Err(failure) => Err(failure),
+    undo(transaction).await;
+    if failure.is_duplicate() {
+        return Ok(Round::Disturbed);
     }
+    if failure.is_bad_row() {
+        // One by one, only the deduction can still be refused: another writer took the last units.
+        return Ok(if rows == Rows::Together { Round::BadRow } else { Round::Disturbed });
+    }
+    Err(failure)
+}
+
+async fn write(
+    connection: &mut MySqlConnection,
+    batch: &Batch<'_>,
+    rows: Rows,
+    plan: &mut Plan,
+    settlements: &mut [Settlement],
+    now_ms: u64,
+) -> Result<(), Failure> {
+    match rows {
+        Rows::Together => insert_orders(connection, &plan.orders, now_ms).await?,
+        Rows::OneByOne => insert_one_by_one(connection, batch, plan, settlements, now_ms).await?,
+    }
+    write_failed(connection, batch, plan, now_ms).await?;
+    Ok(deduct(connection, plan.orders.iter().map(|(_, _, mark)| mark)).await?)
 }
 
 /// What SQL held of a batch at the look, and what the batch adds to it.
@@ -109,29 +118,51 @@ struct Known {
 
 type Row = (u64, u32, u64, u8, u16, u16, u8, u8, u64);
 
-const COLUMNS: &str =
-    "SELECT number, activity, user, attempt, sku, quantity, state, source, pay_by_ms FROM orders";
+macro_rules! look {
+    ($($name:ident = $columns:literal, $tail:literal;)+) => {
+        $(static $name: LazyLock<Shapes> = LazyLock::new(|| Shapes::new($columns, "?", $tail));)+
+    };
+}
+
+look! {
+    ORDERS_BY_NUMBER = "SELECT number, activity, user, attempt, sku, quantity, state, source, pay_by_ms \
+        FROM orders WHERE number IN (", ")";
+    ORDERS_BY_USER = "SELECT number, activity, user, attempt, sku, quantity, state, source, pay_by_ms \
+        FROM orders WHERE user IN (", ") AND activity = ?";
+    LEDGER_BY_NUMBER = "SELECT number, user FROM ledger WHERE number IN (", ")";
+    AVAILABLE_BY_SKU = "SELECT sku, available FROM sku_stock WHERE sku IN (", ") AND activity = ?";
+}
 
 impl Known {
     async fn read(connection: &mut MySqlConnection, batch: &[Reservation]) -> Result<Self, Failure> {
         let mut known = Self::default();
+        known.read_numbers(connection, batch).await?;
+        known.read_users(connection, batch).await?;
+        Ok(known)
+    }
+
+    async fn read_numbers(
+        &mut self,
+        connection: &mut MySqlConnection,
+        batch: &[Reservation],
+    ) -> Result<(), Failure> {
         let numbers: BTreeSet<u64> = batch.iter().map(|one| one.mark.order.0).collect();
-        let rows: Vec<Row> = among(COLUMNS, "number", &numbers)
-            .build_query_as()
-            .persistent(false)
-            .fetch_all(&mut *connection)
-            .await?;
+        let numbers: Vec<_> = numbers.into_iter().collect();
+        let rows: Vec<Row> = read(connection, &ORDERS_BY_NUMBER, &numbers, Reading::bind).await?;
         for row in rows {
             let (user, mark, _) = of_row(row)?;
-            known.numbers.insert(mark.order, (user, mark));
+            self.numbers.insert(mark.order, (user, mark));
         }
-        let select = "SELECT number, user FROM ledger";
-        let rows: Vec<(u64, u64)> = among(select, "number", &numbers)
-            .build_query_as()
-            .persistent(false)
-            .fetch_all(&mut *connection)
-            .await?;
-        known.ledgered.extend(rows.into_iter().map(|(number, user)| (OrderNumber(number), UserId(user))));
+        let rows: Vec<(u64, u64)> = read(connection, &LEDGER_BY_NUMBER, &numbers, Reading::bind).await?;
+        self.ledgered.extend(rows.into_iter().map(|(number, user)| (OrderNumber(number), UserId(user))));
+        Ok(())
+    }
+
+    async fn read_users(
+        &mut self,
+        connection: &mut MySqlConnection,
+        batch: &[Reservation],
+    ) -> Result<(), Failure> {
         let mut users: BTreeMap<ActivityId, (BTreeSet<u64>, BTreeSet<u16>)> = BTreeMap::new();
         for one in batch {
             let (users, skus) = users.entry(one.mark.sku.activity).or_default();
@@ -139,23 +170,23 @@ impl Known {
             skus.insert(one.mark.sku.sku.0);
         }
         for (activity, (users, skus)) in users {
-            let mut select = among(COLUMNS, "user", &users);
-            select.push(" AND activity = ").push_bind(activity.0);
-            let rows: Vec<Row> =
-                select.build_query_as().persistent(false).fetch_all(&mut *connection).await?;
+            let users: Vec<_> = users.into_iter().collect();
+            let bind = |query: Reading<Row>, user| query.bind(user);
+            let rows =
+                read_with(connection, &ORDERS_BY_USER, &users, bind, |query| query.bind(activity.0)).await?;
             for row in rows {
                 let (user, mark, from_redis) = of_row(row)?;
-                known.held.entry((activity, user)).or_default().push((mark, from_redis));
+                self.held.entry((activity, user)).or_default().push((mark, from_redis));
             }
-            let mut select = among("SELECT sku, available FROM sku_stock", "sku", &skus);
-            select.push(" AND activity = ").push_bind(activity.0);
-            let rows: Vec<(u16, u32)> =
-                select.build_query_as().persistent(false).fetch_all(&mut *connection).await?;
+            let skus: Vec<_> = skus.into_iter().collect();
+            let bind = |query: Reading<(u16, u32)>, sku| query.bind(sku);
+            let rows =
+                read_with(connection, &AVAILABLE_BY_SKU, &skus, bind, |query| query.bind(activity.0)).await?;
             let stock =
                 rows.into_iter().map(|(sku, units)| (SkuKey { activity, sku: SkuId(sku) }, units.into()));
-            known.available.extend(stock);
+            self.available.extend(stock);
         }
-        Ok(known)
+        Ok(())
     }
 
     /// What becomes of one reservation, after those before it in the batch.
@@ -226,19 +257,6 @@ impl Known {
         self.ledgered.insert((one.mark.order, one.user));
         plan.failed.push(Failed { at, reason, kind });
     }
-}
-
-fn among<T>(select: &str, column: &str, values: &BTreeSet<T>) -> QueryBuilder<sqlx::MySql>
-where
-    T: Copy + Send + sqlx::Type<sqlx::MySql> + for<'q> sqlx::Encode<'q, sqlx::MySql> + 'static,
-{
-    let mut query = QueryBuilder::new(format!("{select} WHERE {column} IN ("));
-    let mut list = query.separated(",");
-    for value in values {
-        list.push_bind(*value);
-    }
-    query.push(")");
-    query
 }
 
 fn of_row(row: Row) -> Result<(UserId, Mark, bool), Failure> {

@@ -31,6 +31,23 @@ pub(super) fn split_over(units: u32, shards: &[usize]) -> Vec<(usize, u32)> {
     shards.iter().zip(0..).map(share).collect()
 }
 
+/// Takes up to `units` of what is free, as evenly as the shards allow.
+pub(super) fn take(units: u32, free: &[u32; SHARDS]) -> [u32; SHARDS] {
+    let mut taken = [0; SHARDS];
+    let mut rest = units;
+    let mut emptiest_first: Vec<_> = free.iter().copied().zip(0_usize..).collect();
+    emptiest_first.sort_unstable();
+    // What an emptier shard cannot give is shared by those after it.
+    for ((free, shard), left) in emptiest_first.into_iter().zip((1..=16_u32).rev()) {
+        let given = free.min(rest.checked_div(left).unwrap_or(0));
+        if let Some(slot) = taken.get_mut(shard) {
+            *slot = given;
+        }
+        rest = rest.saturating_sub(given);
+    }
+    taken
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests")]
@@ -46,6 +63,16 @@ mod tests {
             let shares = split(units, SkuKey { activity: ActivityId(activity), sku: SkuId(sku) });
             prop_assert_eq!(shares.iter().map(|share| u64::from(*share)).sum::<u64>(), u64::from(units));
             prop_assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+        }
+
+        #[test]
+        fn a_take_is_what_is_asked_or_all_there_is(
+            units in 0..200_u32,
+            free in proptest::array::uniform16(0..20_u32),
+        ) {
+            let taken = take(units, &free);
+            prop_assert_eq!(taken.iter().sum::<u32>(), units.min(free.iter().sum()));
+            prop_assert!(taken.iter().zip(&free).all(|(taken, free)| taken <= free));
         }
 
         #[test]

@@ -1,0 +1,182 @@
+//! The same on a Redis Cluster of three masters and three replicas: routing, moved slots, a killed master.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rushgate::protocol::{OrderNumber, SkuId};
+use rushgate::stock::calls::{CallBody, Gen, ItemAnswer, Reply, SHARDS, ShardId};
+use rushgate::store::ReservationStore;
+use rushgate::store::redis::{Adopted, Rebuilt, RedisOptions, RedisShards};
+use rushgate_servers::{Persistence, RedisCluster};
+use tokio::time::{Instant, sleep};
+
+use crate::installation::{ACTIVITY, Installation, Process, sku, user_of};
+use crate::redis_installation::{RedisInstallation, RedisStore};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn cluster(replicas: usize) -> (RedisCluster, RedisInstallation, Process<RedisStore>) {
+    let cluster = RedisCluster::start(3, replicas, Persistence::Off).await.unwrap();
+    let wait_replicas = u32::from(replicas > 0);
+    let options = RedisOptions {
+        wait_replicas,
+        wait_timeout: Duration::from_secs(3),
+        call_timeout: Duration::from_secs(1),
+        ..RedisOptions::cluster(cluster.addresses())
+    };
+    let installation = RedisInstallation::with(options).await;
+    installation.create_activity(ACTIVITY, &[(SkuId(1), 16_000)]).await;
+    let process = Process::start(installation.store()).await;
+    (cluster, installation, process)
+}
+
+/// What a leader does, without SQL: a new generation, open shards adopt it, closed ones are rebuilt. Until all are.
+async fn lead(shards: &RedisShards, mut generation: u64) -> Gen {
+    let begun = Instant::now();
+    'term: loop {
+        assert!(begun.elapsed() < PATIENCE, "no recovery within a minute");
+        generation += 1;
+        sleep(Duration::from_millis(50)).await;
+        for shard in ShardId::all() {
+            let Ok(state) = shards.shard_state(shard).await else { continue 'term };
+            if state.is_open {
+                match shards.adopt(shard, &state.run_id, Gen(generation)).await {
+                    Ok(Adopted::Adopted(_)) => {}
+                    _ => continue 'term,
+                }
+            } else {
+                let Ok(content) = shards.content(shard).await else { continue 'term };
+                match shards.rebuild(shard, &content.run_id, Gen(generation), &content).await {
+                    Ok(Rebuilt::Opened) => {}
+                    _ => continue 'term,
+                }
+            }
+        }
+        return Gen(generation);
+    }
+}
+
+/// Sells one unit to the nth user of every shard; the orders that were acknowledged. Calls that are not answered are
+/// repeated under their number; whatever a recovery refuses is bought again under the same order number.
+async fn sell(process: &mut Process<RedisStore>, nth: usize, acknowledged: &mut BTreeSet<OrderNumber>) {
+    for home in ShardId::all() {
+        let item = process.item(user_of(home, nth), sku(1), 1);
+        let begun = Instant::now();
+        let mut call = process.reserve(home, vec![item]);
+        loop {
+            assert!(begun.elapsed() < PATIENCE, "shard {home:?} sells nothing");
+            match process.store.call(&call).await {
+                Ok(Reply::Done(done)) if done.generation == process.generation => {
+                    assert_eq!(done.answers, [ItemAnswer::Reserved]);
+                    acknowledged.insert(item.order);
+                    break;
+                }
+                Ok(Reply::Done(_) | Reply::Stale | Reply::Gen(_) | Reply::Recovering) => {
+                    process.generation = lead(&process.store.shards, process.generation.0).await;
+                    call = process.reserve(home, vec![item]);
+                }
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+}
+
+async fn assert_all_there(installation: &RedisInstallation, acknowledged: &BTreeSet<OrderNumber>) {
+    let marks = installation.marks(ACTIVITY).await;
+    let there: BTreeSet<_> = marks.iter().map(|(_, mark)| mark.order).collect();
+    assert!(there.is_superset(acknowledged), "{:?} are lost", acknowledged.difference(&there));
+    assert_eq!(there.len(), acknowledged.len());
+    let figures = installation.figures(sku(1)).await;
+    figures.assert_conserved();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_16_shards_spread_over_all_masters_and_feeds_and_groups_work_across_them() {
+    let (cluster, installation, mut process) = cluster(0).await;
+    let mut per_master: BTreeMap<usize, usize> = BTreeMap::new();
+    for home in ShardId::all() {
+        let key = format!("seckill:{{{:02}}}:meta", home.number());
+        *per_master.entry(cluster.master_of_key(&key).await.unwrap()).or_default() += 1;
+    }
+    assert_eq!(per_master.len(), 3);
+    assert!(per_master.values().all(|shards| *shards >= 3), "{per_master:?}");
+
+    let shards = installation.shards();
+    shards.probe().await.unwrap();
+    let mut after = [(process.generation, 1); SHARDS];
+    assert_eq!(shards.read_feeds(&after, Duration::from_millis(20)).await.unwrap(), []);
+    let mut given = BTreeSet::new();
+    let mut acknowledged = BTreeSet::new();
+    for nth in 0..3 {
+        let waiting = {
+            let shards = shards.clone();
+            tokio::spawn(async move { shards.read_feeds(&after, Duration::from_secs(60)).await.unwrap() })
+        };
+        sell(&mut process, nth, &mut acknowledged).await;
+        assert!(!waiting.await.unwrap().is_empty());
+        let mut seen = BTreeSet::new();
+        while seen.len() < 16 {
+            for (shard, read) in shards.read_feeds(&after, Duration::from_secs(60)).await.unwrap() {
+                let rushgate::store::FeedRead::Events(events) = read else { panic!("a gap in {shard:?}") };
+                after[shard.index()].1 = events.last().unwrap().seq;
+                seen.insert(shard);
+            }
+        }
+    }
+    while given.len() < 16 * 5 {
+        for delivered in shards.read_group("one", 100, Duration::from_secs(60)).await.unwrap() {
+            for entry in delivered.entries {
+                assert!(given.insert((delivered.shard, entry.id)), "given twice");
+            }
+        }
+    }
+    assert_all_there(&installation, &acknowledged).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_moves_while_selling_is_followed_and_recovered() {
+    let (cluster, installation, mut process) = cluster(0).await;
+    let mut acknowledged = BTreeSet::new();
+    sell(&mut process, 0, &mut acknowledged).await;
+    let slot = cluster.slot_of("{05}").await.unwrap();
+    let from = cluster.begin_move(slot, (cluster.master_of_slot(slot).await.unwrap() + 1) % 3).await.unwrap();
+    // Under way: the shard's keys are all where they were.
+    sell(&mut process, 1, &mut acknowledged).await;
+    cluster.finish_move(slot, from, (from + 1) % 3).await.unwrap();
+    sell(&mut process, 2, &mut acknowledged).await;
+    assert!(
+        process.generation > Gen(1),
+        "the other master is another process: the shard had to be recovered"
+    );
+    assert_all_there(&installation, &acknowledged).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_killed_while_selling_loses_no_acknowledged_reserve() {
+    let (cluster, installation, mut process) = cluster(3).await;
+    let mut acknowledged = BTreeSet::new();
+    sell(&mut process, 0, &mut acknowledged).await;
+    let slot = cluster.slot_of("{00}").await.unwrap();
+    let master = cluster.master_of_slot(slot).await.unwrap();
+    let killing = async {
+        sleep(Duration::from_millis(5)).await;
+        cluster.kill9(master).await.unwrap();
+        cluster.wait_promotion(slot, master).await.unwrap();
+        // Without a replica the promoted one would confirm nothing: the old master comes back as one.
+        cluster.restart(master).await.unwrap();
+    };
+    let selling = async {
+        for nth in 1..4 {
+            sell(&mut process, nth, &mut acknowledged).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE * 2, async { tokio::join!(killing, selling) }).await.unwrap();
+    assert!(process.generation > Gen(1), "the promoted replica was recovered");
+    assert_eq!(acknowledged.len(), 64);
+    assert_all_there(&installation, &acknowledged).await;
+    // A late call to a dead master's shard under the old generation is refused.
+    let mut late =
+        process.call(ShardId::ALL[0], CallBody::MoveOut { sku: sku(1), target: ShardId::ALL[1], want: 1 });
+    late.generation = Gen(1);
+    assert_eq!(process.store.call(&late).await.unwrap(), Reply::Gen(process.generation));
+}
