@@ -22,7 +22,7 @@ pub(crate) struct Promise {
     pub(crate) died: Option<(usize, u64)>,
     /// Orders that the drill itself closed.
     pub(crate) closed: BTreeSet<u64>,
-    /// Units may have come back on sale after somebody was told SOLD_OUT: the shard lost what was promised to nobody.
+    /// Units may have come back on sale after somebody was told `SOLD_OUT`: the shard lost what was promised to nobody.
     pub(crate) may_come_back: bool,
     /// Loads that operators added during the drill, by SKU.
     pub(crate) added: BTreeMap<u16, i64>,
@@ -248,7 +248,7 @@ fn promises(evidence: &Evidence<'_>, promised: &mut u64, kept: &mut u64) -> Vec<
     wrong
 }
 
-/// Nobody who was refused holds an order, and no winner was told SOLD_OUT.
+/// Nobody who was refused holds an order, and no winner was told `SOLD_OUT`.
 fn refused(evidence: &Evidence<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     let holders: BTreeMap<u64, u64> = evidence

@@ -270,8 +270,7 @@ async fn buy(
     }
     purchase.copies = 1;
     match client.buy_until_final(&purchase, patience, &mut observe).await {
-        again @ Outcome::Won(_) => again,
-        again @ Outcome::Unknown => again,
+        again @ (Outcome::Won(_) | Outcome::Unknown) => again,
         _ => end,
     }
 }

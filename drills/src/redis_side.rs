@@ -64,7 +64,7 @@ pub(crate) async fn marks(shop: &Shop) -> Result<BTreeMap<u64, Mark>> {
     let mut marks = BTreeMap::new();
     for shard in 0..SHARDS {
         let mut connection = shop.shard_connection(shard).await?;
-        marks.extend(marks_of(&mut connection, &shop.key(shard, &format!("{ACTIVITY}:buyers"))).await?);
+        marks.extend(marks_of(&mut connection, &Shop::key(shard, &format!("{ACTIVITY}:buyers"))).await?);
     }
     Ok(marks)
 }
@@ -72,17 +72,17 @@ pub(crate) async fn marks(shop: &Shop) -> Result<BTreeMap<u64, Mark>> {
 async fn read_shard(shop: &Shop, shard: usize) -> Result<ShardSide> {
     let mut connection = shop.shard_connection(shard).await?;
     let mut side = ShardSide::default();
-    let meta = text_hash(&mut connection, &shop.key(shard, "meta")).await?;
+    let meta = text_hash(&mut connection, &Shop::key(shard, "meta")).await?;
     let run_id = connection.call(&["INFO", "server"]).await?.to_string();
     let run_id = run_id.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default().trim();
     let field =
         |name: &str| meta.get(name.as_bytes()).map(|value| String::from_utf8_lossy(value).into_owned());
     side.is_open = field("phase").as_deref() == Some("open") && field("epoch").as_deref() == Some(run_id);
     side.generation = field("gen").and_then(|gen_| gen_.parse().ok()).unwrap_or(0);
-    let stock = text_hash(&mut connection, &shop.key(shard, &format!("{ACTIVITY}:stock"))).await?;
+    let stock = text_hash(&mut connection, &Shop::key(shard, &format!("{ACTIVITY}:stock"))).await?;
     side.counters = counters_of(&stock)?;
-    side.marks = marks_of(&mut connection, &shop.key(shard, &format!("{ACTIVITY}:buyers"))).await?;
-    (side.pending, side.is_delivered) = group_of(&mut connection, &shop.key(shard, "feed")).await?;
+    side.marks = marks_of(&mut connection, &Shop::key(shard, &format!("{ACTIVITY}:buyers"))).await?;
+    (side.pending, side.is_delivered) = group_of(&mut connection, &Shop::key(shard, "feed")).await?;
     Ok(side)
 }
 

@@ -75,8 +75,8 @@ impl Default for ShopPlan {
 /// The servers that hold the stock.
 #[derive(Debug)]
 pub(crate) enum StockServers {
-    One(Redis),
-    Replicated { master: Redis, link: FaultyLink, replica: Redis },
+    One(Box<Redis>),
+    Replicated { master: Box<Redis>, link: FaultyLink, replica: Box<Redis> },
     Cluster(RedisCluster),
 }
 
@@ -309,8 +309,8 @@ impl Shop {
         for shard in 0..SHARDS {
             let mut connection = self.shard_connection(shard).await?;
             let field = format!("a:{ACTIVITY}");
-            let phase = connection.call(&["HGET", &self.key(shard, "meta"), &field]).await?.to_string();
-            let key = self.key(shard, &format!("{ACTIVITY}:buyers"));
+            let phase = connection.call(&["HGET", &Self::key(shard, "meta"), &field]).await?.to_string();
+            let key = Self::key(shard, &format!("{ACTIVITY}:buyers"));
             if phase != "archived" || connection.call(&["EXISTS", &key]).await?.to_string() != "0" {
                 return Ok(false);
             }
@@ -329,7 +329,7 @@ impl Shop {
     }
 
     /// Key of a shard, as the protocol names it.
-    pub(crate) fn key(&self, shard: usize, rest: &str) -> String {
+    pub(crate) fn key(shard: usize, rest: &str) -> String {
         format!("{PREFIX}:{{{shard:02}}}:{rest}")
     }
 
@@ -338,7 +338,7 @@ impl Shop {
         let port = match &self.servers {
             StockServers::One(redis) | StockServers::Replicated { master: redis, .. } => redis.port(),
             StockServers::Cluster(cluster) => {
-                let node = cluster.master_of_key(&self.key(shard, "meta")).await?;
+                let node = cluster.master_of_key(&Self::key(shard, "meta")).await?;
                 cluster.node(node)?.port()
             }
         };
@@ -362,7 +362,7 @@ fn numbers_after(log: &str, name: &str) -> Vec<u64> {
 impl StockServers {
     async fn start(plan: RedisPlan) -> Result<Self> {
         Ok(match plan {
-            RedisPlan::One(persistence) => Self::One(Redis::start(persistence).await?),
+            RedisPlan::One(persistence) => Self::One(Box::new(Redis::start(persistence).await?)),
             RedisPlan::Replicated => {
                 let master = Redis::start(Persistence::Off).await?;
                 let upstream = SocketAddr::from(([127, 0, 0, 1], master.port()));
@@ -370,7 +370,7 @@ impl StockServers {
                 let settings =
                     RedisSettings { replica_of: Some(link.port()), ..RedisSettings::new(Persistence::Off) };
                 let replica = Redis::start_with(settings).await?;
-                Self::Replicated { master, link, replica }
+                Self::Replicated { master: Box::new(master), link, replica: Box::new(replica) }
             }
             RedisPlan::Cluster => Self::Cluster(RedisCluster::start(3, 3, Persistence::Off).await?),
         })

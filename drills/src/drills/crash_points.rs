@@ -161,10 +161,10 @@ async fn sell_and_settle(scene: &mut Scene, shop: &mut Shop, passed: &mut Vec<&'
     die(shop, "writer.entries_claimed", passed).await?;
     let mut connection = shop.shard_connection(scene.random.usize(..SHARDS)).await?;
     let shard = scene.random.usize(..SHARDS);
-    let seq = connection.call(&["HINCRBY", &shop.key(shard, "meta"), "seq", "1"]).await?.to_string();
-    let generation = connection.call(&["HGET", &shop.key(shard, "meta"), "gen"]).await?.to_string();
+    let seq = connection.call(&["HINCRBY", &Shop::key(shard, "meta"), "seq", "1"]).await?.to_string();
+    let generation = connection.call(&["HGET", &Shop::key(shard, "meta"), "gen"]).await?.to_string();
     connection
-        .call(&["XADD", &shop.key(shard, "feed"), &format!("{generation}-{seq}"), "e", "rubbish"])
+        .call(&["XADD", &Shop::key(shard, "feed"), &format!("{generation}-{seq}"), "e", "rubbish"])
         .await?;
     scene.promise.dead_letters = 1;
     die(shop, "writer.before_dead_letter", passed).await?;

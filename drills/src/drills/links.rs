@@ -13,7 +13,8 @@ use crate::shop::ShopPlan;
 /// Replies are swallowed, both directions delayed, calls held and brought late, when they have long been repeated on
 /// another connection.
 pub(super) async fn link_swallows_delays_repeats(mut scene: Scene) -> Result<Ended> {
-    let stock = vec![400, 240, 160];
+    // Enough for most of the sale, so that every fault finds somebody who buys.
+    let stock = if scene.premises.is_quick { vec![500, 300, 200] } else { vec![1_200, 800, 500] };
     let mut shop = scene.shop(ShopPlan { has_link: true, stock, ..ShopPlan::default() }).await?;
     let crowd = Crowd { is_pinned: true, ..Crowd::new(&shop, scene.seed) };
     let crowd = Crowd { spread: crowd.spread * 3, ..crowd };
@@ -22,7 +23,7 @@ pub(super) async fn link_swallows_delays_repeats(mut scene: Scene) -> Result<End
     let rounds = if scene.premises.is_quick { 4 } else { 8 };
     let mut done = Vec::new();
     for _ in 0..rounds {
-        let (fault, length) = (scene.random.u8(..5), scene.between(30, 700));
+        let (fault, length) = (scene.random.u8(..5), scene.between(30, 900));
         let link = shop.link()?;
         match fault {
             0 => {

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::{Ended, Scene};
 use crate::error::Result;
-use crate::shop::{ACTIVITY, RedisPlan, SHARDS, ShopPlan};
+use crate::shop::{ACTIVITY, RedisPlan, SHARDS, Shop, ShopPlan};
 
 /// kill -9 and a start on the same data, which was on the disk before anybody was told.
 pub(super) async fn redis_killed_always(mut scene: Scene) -> Result<Ended> {
@@ -48,7 +48,7 @@ pub(super) async fn functions_flushed(mut scene: Scene) -> Result<Ended> {
     scene.conclude(&mut shop, vec![sale]).await
 }
 
-/// The stock of one shard is deleted. An absent key is NOT_LOADED, never zero: users of that shard hear BUSY. The
+/// The stock of one shard is deleted. An absent key is `NOT_LOADED`, never zero: users of that shard hear BUSY. The
 /// operator closes the shard by deleting its meta, and the recovery restores it from SQL and what gateways know.
 pub(super) async fn shard_keys_deleted(mut scene: Scene) -> Result<Ended> {
     let mut shop = scene.shop(ShopPlan::default()).await?;
@@ -56,10 +56,10 @@ pub(super) async fn shard_keys_deleted(mut scene: Scene) -> Result<Ended> {
     scene.some_moment(&shop, &mut sale).await?;
     let shard = scene.random.usize(..SHARDS);
     let mut connection = shop.shard_connection(shard).await?;
-    connection.call(&["DEL", &shop.key(shard, &format!("{ACTIVITY}:stock"))]).await?;
+    connection.call(&["DEL", &Shop::key(shard, &format!("{ACTIVITY}:stock"))]).await?;
     let pause = scene.between(0, 1_000);
     sleep(pause).await;
-    connection.call(&["DEL", &shop.key(shard, "meta")]).await?;
+    connection.call(&["DEL", &Shop::key(shard, "meta")]).await?;
     scene.notes.push(format!("shard {shard} had no stock for {} ms", pause.as_millis()));
     // What was bought meanwhile elsewhere is not what this is about.
     sleep(Duration::from_millis(10)).await;

@@ -19,7 +19,7 @@ pub(super) async fn last_units_pulled_by_two(mut scene: Scene) -> Result<Ended> 
     scene.conclude(&mut shop, vec![sale]).await
 }
 
-/// More units than anybody asks for, and a third gateway that starts in the middle: nobody may be told SOLD_OUT. The
+/// More units than anybody asks for, and a third gateway that starts in the middle: nobody may be told `SOLD_OUT`. The
 /// users of the second sale know the cold gateway alone.
 pub(super) async fn cold_gateway_mid_sale(mut scene: Scene) -> Result<Ended> {
     let mut shop = scene.shop(ShopPlan { stock: vec![3_000, 2_000], ..ShopPlan::default() }).await?;
