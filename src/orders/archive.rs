@@ -5,7 +5,7 @@
 //! one. Only how long ago the shards had all ended is remembered here: a writer that is new waits for it once more.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::chore::{Chore, Next};
 use super::context::Context;
@@ -20,13 +20,23 @@ use crate::store::sql::mysql::{ActivityState, ArchiveStep};
 /// How much younger than the end, by Redis's clocks, the oldest unfinished entry has to be: the nodes of a cluster
 /// need not agree.
 const CLOCKS_APART_MS: u64 = 60_000;
+/// Between two looks through everything that the shards hold, which may be much.
+const LOOK_THROUGH_PAUSE: Duration = Duration::from_secs(10);
 /// Looks between two at activities that are archived already: a recovery may have brought their keys back.
 const ARCHIVED_EVERY: u32 = 60;
 
+/// An activity that all shards have ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    /// By Redis's clock.
+    at_ms: u64,
+    /// When it was last looked through and something was still under way.
+    looked_at: Option<Instant>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Archive {
-    /// When all shards had ended an activity, by Redis's clock.
-    ended_at_ms: BTreeMap<ActivityId, u64>,
+    ended: BTreeMap<ActivityId, Ended>,
     looks: u32,
 }
 
@@ -45,7 +55,7 @@ impl Chore for Archive {
         } else {
             Vec::new()
         };
-        self.ended_at_ms.retain(|id, _| ending.contains(id));
+        self.ended.retain(|id, _| ending.contains(id));
         if ending.is_empty() && archived.is_empty() {
             return Ok(Next::Later);
         }
@@ -74,18 +84,24 @@ impl Archive {
         id: ActivityId,
     ) -> Result<bool, StoreError> {
         if !end(context, generation, shards, id).await? {
-            self.ended_at_ms.remove(&id);
+            self.ended.remove(&id);
             return Ok(false);
         }
-        let ended_at_ms = if let Some(at_ms) = self.ended_at_ms.get(&id) {
-            *at_ms
+        let ended = if let Some(ended) = self.ended.get(&id) {
+            *ended
         } else {
             let now = context.redis.time().await?;
             let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            self.ended_at_ms.insert(id, at_ms);
-            at_ms
+            *self.ended.entry(id).or_insert(Ended { at_ms, looked_at: None })
         };
-        if !is_drained(context, ended_at_ms).await? || is_in_transit(context, shards, id).await? {
+        if ended.looked_at.is_some_and(|at| at.elapsed() < LOOK_THROUGH_PAUSE)
+            || !is_drained(context, ended.at_ms).await?
+        {
+            return Ok(false);
+        }
+        self.ended.insert(id, Ended { looked_at: Some(Instant::now()), ..ended });
+        if is_in_transit(context, shards, id).await? {
+            tracing::info!(activity = %id, "ending: units are between two shards; a gateway brings them in");
             return Ok(false);
         }
         match context.sql.archive_activity(id).await? {
@@ -97,7 +113,7 @@ impl Archive {
             }
             ArchiveStep::WasDone => Ok(true),
             ArchiveStep::Waits(due) => {
-                tracing::debug!(activity = %id, ?due, "ending: something is still due");
+                tracing::info!(activity = %id, ?due, "ending: something is still due");
                 Ok(false)
             }
             ArchiveStep::TooEarly | ArchiveStep::NoActivity => Ok(false),

@@ -55,7 +55,7 @@ impl Settler {
                 }
                 continue;
             };
-            self.count(&settlements);
+            self.tell(&batch, &settlements);
             if self.settled.send(Settled { batch, settlements }).await.is_err() {
                 return false;
             }
@@ -115,10 +115,6 @@ impl Settler {
             crash_point::pass("writer.before_dead_letter");
             self.context.sql.keep_malformed(*shard, (id.generation, id.seq), reason).await?;
             crash_point::pass("writer.after_dead_letter");
-            tracing::error!(
-                shard = shard.number(), entry = %id, reason,
-                "an entry of the feed cannot be read: it is kept as a dead letter and acknowledged"
-            );
         }
         if batch.reservations.is_empty() {
             return Ok(SettleOutcome::Committed(Vec::new()));
@@ -126,12 +122,18 @@ impl Settler {
         crash_point::pass("writer.before_commit");
         let outcome = self.context.sql.settle(batch.generation, &batch.reservations).await?;
         crash_point::pass("writer.after_commit");
-        self.context.counters.add_len(Count::DeadLetters, batch.malformed.len());
         Ok(outcome)
     }
 
-    fn count(&self, settlements: &[Settlement]) {
+    fn tell(&self, batch: &Batch, settlements: &[Settlement]) {
         let counters = &self.context.counters;
+        for Malformed { shard, id, reason } in &batch.malformed {
+            counters.add(Count::DeadLetters, 1);
+            tracing::error!(
+                shard = shard.number(), entry = %id, reason,
+                "an entry of the feed cannot be read: it is kept as a dead letter and acknowledged"
+            );
+        }
         if !settlements.is_empty() {
             counters.add(Count::Batches, 1);
         }

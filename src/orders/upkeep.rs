@@ -12,6 +12,8 @@ use crate::store::crash_point;
 
 /// A process that has been silent for so long does not repeat a call.
 const SILENT_MS: u64 = 3_600_000;
+/// A feed that dropped so many has more to drop.
+const MANY: u64 = 1000;
 /// Names of processes in one call.
 const PROCESSES: usize = 512;
 
@@ -24,16 +26,19 @@ impl Chore for Trims {
     const INTERVAL: Duration = Duration::from_secs(5);
 
     async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
-        let mut dropped = 0_u64;
+        let mut next = Next::Later;
         for shard in ShardId::ALL {
-            dropped = dropped.saturating_add(context.redis.trim(shard, context.settings.trim_keep).await?);
+            let dropped = context.redis.trim(shard, context.settings.trim_keep).await?;
+            context.counters.add(Count::EntriesTrimmed, dropped);
+            if dropped >= MANY {
+                next = Next::AtOnce;
+            }
             crash_point::pass("writer.after_trim");
             if context.stop.is_asked() {
                 break;
             }
         }
-        context.counters.add(Count::EntriesTrimmed, dropped);
-        Ok(if dropped > 0 { Next::AtOnce } else { Next::Later })
+        Ok(next)
     }
 }
 

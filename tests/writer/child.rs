@@ -80,10 +80,6 @@ impl WriterProcess {
         assert!(status.success(), "{status}:\n{}", self.log());
     }
 
-    pub(crate) fn process_id(&self) -> u32 {
-        self.child.id()
-    }
-
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -75,6 +75,10 @@ async fn a_stop_while_the_database_is_away_ends_and_leaves_the_entries_to_others
     .await;
     writer.terminate();
     assert_eq!(writer.ended().code(), Some(1), "{}", writer.log());
+    // One that has not begun ends at once, and in order.
+    let waiting = WriterProcess::start(&world, "", None);
+    eventually("it says what it waits for", || async { waiting.log().contains("database") }).await;
+    waiting.stopped();
     mariadb.restart().await.unwrap();
     let writer = WriterProcess::working(&world, "");
     world.drained().await;

@@ -1,7 +1,8 @@
 //! Rule 13: one transaction, then the settled call, then the acknowledgement.
 
 use rushgate::protocol::{OrderNumber, OrderState, UserId};
-use rushgate::stock::calls::{Item, ShardId};
+use rushgate::stock::calls::{Item, SHARDS, ShardId};
+use rushgate::store::redis::Adopted;
 
 use super::child::WriterProcess;
 use super::house::{SKU, World, eventually, shared_redis};
@@ -67,5 +68,30 @@ async fn rule_13_an_order_number_that_two_users_have_is_loud_and_the_second_one_
     let line = log.lines().find(|line| line.contains("ERROR") && line.contains(&order.to_string()));
     let line = line.unwrap_or_else(|| panic!("nothing is said of {order}: {log}"));
     assert!(line.contains(&format!("user={loser}")) && line.contains("sku="), "{line}");
+    writer.stopped();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rule_13_what_was_read_before_a_recovery_is_not_settled_but_read_again() {
+    let mut world = World::with_stock(1000).await;
+    let writer = WriterProcess::working(&world, "");
+    world.drained().await;
+    // A recovery has begun in SQL; the shards do not know it yet and go on under the old generation.
+    let mut leadership = world.sql.try_lead().await.unwrap().unwrap();
+    let generation = leadership.raise_generation(&[false; SHARDS]).await.unwrap();
+    world.reserve(1..=300).await;
+    eventually("they are put back", || async { writer.count("entries_put_back") > 0 }).await;
+    assert_eq!(world.order_rows().await.len(), 0);
+    assert_eq!(writer.count("entries_claimed"), 0);
+    for shard in ShardId::ALL {
+        let state = world.redis.shard_state(shard).await.unwrap();
+        let adopted = world.redis.adopt(shard, &state.run_id, generation).await.unwrap();
+        assert!(matches!(adopted, Adopted::Adopted(_)), "{adopted:?}");
+    }
+    leadership.recovery_done(generation).await.unwrap();
+    leadership.resign().await;
+    world.drained().await;
+    world.audit(1000, 300).await;
+    assert!(writer.count("entries_claimed") > 0);
     writer.stopped();
 }

@@ -3,7 +3,7 @@
 use rushgate::protocol::OrderState;
 
 use super::child::WriterProcess;
-use super::house::{World, eventually};
+use super::house::{World, eventually, shared_redis};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_stopped_in_mid_backlog_leaves_nothing_half_done() {
@@ -22,5 +22,30 @@ async fn a_writer_stopped_in_mid_backlog_leaves_nothing_half_done() {
     let writer = WriterProcess::working(&world, "");
     world.drained().await;
     world.audit(40_000, 20_000).await;
+    writer.stopped();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_ends_a_writer_at_once_and_another_takes_over() {
+    let mariadb = rushgate_servers::MariaDb::start().await.unwrap();
+    let mut world = World::on(shared_redis().await, &mariadb).await;
+    world.sell(1000).await;
+    let mut writer = WriterProcess::working(&world, "");
+    mariadb.pause().await.unwrap();
+    world.reserve(1..=200).await;
+    eventually("it has read some", || async {
+        world.backlog().await.is_some_and(|(pending, _)| pending > 0)
+    })
+    .await;
+    writer.terminate();
+    eventually("it has heard", || async { writer.log().contains("a second signal ends at once") }).await;
+    let asked = std::time::Instant::now();
+    writer.terminate();
+    assert_eq!(writer.ended().code(), Some(1), "{}", writer.log());
+    assert!(asked.elapsed() < std::time::Duration::from_secs(3));
+    mariadb.resume().unwrap();
+    let writer = WriterProcess::working(&world, "");
+    world.drained().await;
+    world.audit(1000, 200).await;
     writer.stopped();
 }
