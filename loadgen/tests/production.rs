@@ -50,6 +50,24 @@ fn two_gateways_sell_every_unit_once_and_push_results_on_the_one_that_did_not_se
 }
 
 #[test]
+fn a_unit_too_many_in_redis_or_in_the_database_is_red() {
+    let shop = Shop::open(50);
+    let wrong = |words: &str| {
+        let output = shop.sale(&["--users", "100", "--json"]);
+        let told = report(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    };
+    assert_figures(&shop.sale(&["--users", "100", "--json"]), &[("orders", 50), ("stock", 50)]);
+    shop.sql("UPDATE sku_stock SET available = available + 1");
+    wrong("the database counts 50 units sold and 1 available");
+    shop.sql("UPDATE sku_stock SET available = available - 1");
+    let free = shop.redis("{03}:1:stock", &["HINCRBY"], &["free:1", "1"]);
+    assert_eq!(free, "1");
+    wrong("shard 3 has 1 free units");
+}
+
+#[test]
 fn the_audit_waits_for_a_writer_and_says_so_where_there_is_none() {
     let mut shop = Shop::open(50);
     shop.stop_writer();

@@ -109,6 +109,19 @@ impl Shop {
         self.writer = Some(self.runtime.block_on(start_writer(&self.redis, &self.mysql)));
     }
 
+    /// A statement in the shop's database.
+    pub(crate) fn sql(&self, statement: &str) {
+        let statement = format!("USE {}; {statement}", self.mysql.database);
+        self.runtime.block_on(async { MARIADB.get().unwrap().sql(&statement).await }).unwrap();
+    }
+
+    /// A command about one of the shop's keys.
+    pub(crate) fn redis(&self, key: &str, before: &[&str], after: &[&str]) -> String {
+        let key = format!("{}:{key}", self.redis.prefix);
+        let command = [before, &[key.as_str()], after].concat();
+        self.runtime.block_on(async { REDIS.get().unwrap().call(&command).await }).unwrap().to_string()
+    }
+
     /// HAProxy.
     pub(crate) fn front(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.haproxy.port("FRONT").unwrap()))
