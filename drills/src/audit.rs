@@ -1,6 +1,9 @@
 //! What has to be equal when everything has recovered: stock per SKU and shard, marks and orders, and what everybody
 //! was told. Pure; reads nothing.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rushgate::client::Outcome;
