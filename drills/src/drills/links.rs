@@ -14,7 +14,7 @@ use crate::shop::ShopPlan;
 /// another connection.
 pub(super) async fn link_swallows_delays_repeats(mut scene: Scene) -> Result<Ended> {
     // Enough for most of the sale, so that every fault finds somebody who buys.
-    let stock = if scene.premises.is_quick { vec![500, 300, 200] } else { vec![1_200, 800, 500] };
+    let stock = scene.ample_stock();
     let mut shop = scene.shop(ShopPlan { has_link: true, stock, ..ShopPlan::default() }).await?;
     let crowd = Crowd { is_pinned: true, ..Crowd::new(&shop, scene.seed) };
     let crowd = Crowd { spread: crowd.spread * 3, ..crowd };

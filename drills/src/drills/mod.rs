@@ -147,6 +147,17 @@ impl Scene {
         Shop::open(&self.premises, plan).await
     }
 
+    /// Stock for most of the usual crowd, so that there are units for as long as people come.
+    pub(crate) fn ample_stock(&self) -> Vec<u32> {
+        if self.premises.is_quick { vec![500, 300, 200] } else { vec![1_200, 800, 500] }
+    }
+
+    /// Lets the usual crowd in over a longer time.
+    pub(crate) async fn long_sale(&mut self, shop: &Shop) -> Result<Sale> {
+        let usual = Crowd::new(shop, self.seed);
+        self.sale_of(shop, &Crowd { spread: usual.spread * 3, ..usual }).await
+    }
+
     /// Lets the usual crowd in.
     pub(crate) async fn sale(&mut self, shop: &Shop) -> Result<Sale> {
         self.sale_of(shop, &Crowd::new(shop, self.seed)).await
