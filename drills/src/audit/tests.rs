@@ -166,6 +166,10 @@ fn what_only_a_dead_gateway_knew_may_be_lost_and_nothing_else() {
     let mut before = world();
     lose(&mut before, 9);
     assert!(!audited(&before).violations.iter().any(|violation| violation.starts_with("told")));
+    // Nor is it wrong what he is told afterwards.
+    user(&mut before, 6).heard.push(heard(Status::SoldOut, None));
+    user(&mut before, 6).heard[1].place = 12;
+    assert!(!audited(&before).violations.iter().any(|violation| violation.starts_with("refused")));
     tells(|world| lose(world, 10), "told");
     tells(
         |world| {
