@@ -161,7 +161,7 @@ impl Keeper {
                 Say::Nothing => {}
                 Say::First => tracing::warn!(%error, "the heartbeat does not reach the database"),
                 Say::Summary(count) => {
-                    tracing::warn!(%error, count, "the heartbeat does not reach the database")
+                    tracing::warn!(%error, count, "the heartbeat does not reach the database");
                 }
             },
         }

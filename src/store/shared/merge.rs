@@ -163,7 +163,9 @@ pub(super) fn merge(known: Known) -> Merged {
     }
     let mut pairs = Pairs::default();
     for (shard, counters) in &known.open {
-        counters.iter().for_each(|counters| pairs.know(*shard, counters));
+        for counters in counters {
+            pairs.know(*shard, counters);
+        }
     }
     level_pairs(&mut shards, &mut pairs);
     cover(&mut shards);
