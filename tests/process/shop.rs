@@ -1,8 +1,9 @@
 //! A folder whose configuration names real servers of the production store.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rushgate::admission::identity::{IdentityKind, MintKey, MintSettings, Minter};
 use rushgate::store::redis::{Guarded, RedisOptions, RedisShards};
 use rushgate::store::sql::mysql::{MySqlInstallation, MySqlOptions};
 use rushgate_servers::{Database, MariaDb, Persistence, Redis};
@@ -10,7 +11,8 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-use super::house::House;
+use super::house::{House, Serving, Started};
+use super::wire::{Client, user};
 
 static MARIADB: OnceCell<MariaDb> = OnceCell::const_new();
 static REDIS: OnceCell<Redis> = OnceCell::const_new();
@@ -60,6 +62,22 @@ impl Shop {
         }
         write("rushgate.toml", config);
         Self { house, runtime, database, redis }
+    }
+
+    /// A client of a gateway that serves from here.
+    #[track_caller]
+    pub(crate) fn app(&self, serving: &Serving, id: u64) -> Client {
+        let key = MintKey::SecretFile(self.house.dir.path().join("secret"));
+        let minter =
+            Minter::new(&MintSettings { key, audience: "rushgate".to_owned(), issuer: None }).unwrap();
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let token = minter.mint(IdentityKind::App(user(id)), now_s, Duration::from_secs(3600)).unwrap();
+        Client::login(serving.addr, &token)
+    }
+
+    /// A sidecar writer, killed when dropped.
+    pub(crate) fn writer(&self) -> Started {
+        Started::new(&self.house, self.house.command(&["writer", "--set", "writer.admin_listen="]))
     }
 
     /// Activity 7 with so much of SKU 1.
