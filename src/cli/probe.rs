@@ -47,6 +47,7 @@ fn metrics(gateway: &Gateway) -> String {
         ("rushgate_pushes_total", "RESULT_PUSH frames handed to a connection", Event::Push),
         ("rushgate_store_calls_total", "Calls that the store answered", Event::CallAnswered),
         ("rushgate_store_calls_repeated_total", "Calls without a reply, repeated", Event::CallRepeated),
+        ("rushgate_archive_lookups_total", "RESULTs answered from the database", Event::LookedUp),
         ("rushgate_recoveries_total", "Recoveries that took this gateway's marks in time", Event::HandedIn),
         ("rushgate_promises_offered_total", "Orders offered again after a recovery", Event::OfferedAgain),
         ("rushgate_promises_failed_total", "Acknowledged orders that ended FAILED", Event::PromiseFailed),

@@ -17,7 +17,7 @@ use super::funnel::{busy_hint_ms, order_of};
 use super::on_sale::OnSale;
 use super::recoveries::{Recoveries, Told};
 use super::trouble::Trouble;
-use crate::protocol::{ActivityState, OrderState, Reply, Status};
+use crate::protocol::{ActivityState, Opcode, OrderState, Reply, Status};
 use crate::stock::calls::{Call, Gen, RecoveryCall, Reply as CallReply, ShardId, Snapshot};
 use crate::stock::{Outcome, PerShard, Stock};
 use crate::store::{FeedRead, HandIn, ReservationStore, StoreError};
@@ -169,6 +169,8 @@ impl<S: ReservationStore> StockTask<S> {
             sale.is_none_or(|sale| sale.state(sale_ms) == ActivityState::Ended)
         };
         self.stock.end_waiting(is_over);
+        // Their orders are told from the database.
+        self.stock.forget(|activity| on_sale.is_archived(activity));
     }
 
     /// A recovery asks for this gateway's marks. Nothing that it was told under an older generation counts from here.
@@ -357,7 +359,7 @@ impl<S: ReservationStore> StockTask<S> {
             }
         };
         self.sheet.status(status);
-        ticket.peer.answer(ticket.request_id, status, hint_ms, &reply);
+        ticket.peer.answer(Opcode::Buy, ticket.request_id, status, hint_ms, &reply);
         // A service connection hears of the order from now on.
         let has_order = matches!(outcome, Outcome::Queued(_) | Outcome::Already(_) | Outcome::Unconfirmed(_));
         if has_order && ticket.names_user {

@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod archive;
 mod bad_input;
 mod balancer;
 #[path = "../gateway/bystander.rs"]
