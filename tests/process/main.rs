@@ -24,6 +24,7 @@ mod operators;
 mod production;
 mod redis_configurations;
 mod refusals;
+mod sale_clock;
 mod serving;
 mod shared_store;
 mod shop;
