@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tokio::sync::watch;
 
 use super::admin_port::open_admin;
 use super::output::{print, start_logging};
@@ -16,7 +17,7 @@ use crate::admission::limits::Limits;
 use crate::config::{Config, KeyFiles, StoreKind};
 use crate::gateway::{Gateway, Settings, StartError};
 use crate::store::catalog::Catalogue;
-use crate::store::shared::SharedStore;
+use crate::store::shared::{KeeperState, SharedStore};
 use crate::store::sql::SqliteStore;
 use crate::store::{ReservationStore, StoreError};
 
@@ -57,6 +58,9 @@ trait ServedStore: ReservationStore + Catalogue {
     const IS_REMOTE: bool;
 
     fn leave(&self) -> impl Future<Output = ()> + Send;
+
+    /// How heartbeat and recoveries stand, where there are any.
+    fn keeper_state(&self) -> Option<watch::Receiver<KeeperState>>;
 }
 
 impl ServedStore for SqliteStore {
@@ -64,6 +68,10 @@ impl ServedStore for SqliteStore {
 
     async fn leave(&self) {
         self.close().await;
+    }
+
+    fn keeper_state(&self) -> Option<watch::Receiver<KeeperState>> {
+        None
     }
 }
 
@@ -75,6 +83,10 @@ impl ServedStore for SharedStore {
         if let Err(error) = self.retire().await {
             tracing::warn!(%error, "could not be signed off; that is noticed within seconds");
         }
+    }
+
+    fn keeper_state(&self) -> Option<watch::Receiver<KeeperState>> {
+        Some(Self::keeper_state(self))
     }
 }
 
@@ -104,7 +116,7 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
         }
     };
     let (gateway, store) = started?;
-    let gateway = probe.serves(gateway);
+    let gateway = probe.serves(gateway, store.keeper_state());
     if let Some(addr) = gateway.proxy_addr() {
         tracing::info!(%addr, "serves balancers that send PROXY headers");
     }

@@ -20,6 +20,7 @@ mod bystander;
 mod crash;
 mod descriptors;
 mod house;
+mod lease;
 mod operators;
 mod production;
 mod redis_configurations;

@@ -1,12 +1,13 @@
 //! A folder whose configuration names real servers of the production store.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rushgate::admission::identity::{IdentityKind, MintKey, MintSettings, Minter};
 use rushgate::store::redis::{Guarded, RedisOptions, RedisShards};
 use rushgate::store::sql::mysql::{MySqlInstallation, MySqlOptions};
-use rushgate_servers::{Database, MariaDb, Persistence, Redis};
+use rushgate_servers::{Database, Direction, FaultyLink, MariaDb, Persistence, Redis};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
@@ -80,6 +81,12 @@ impl Shop {
         Started::new(&self.house, self.house.command(&["writer", "--set", "writer.admin_listen="]))
     }
 
+    /// A link to the database with faults; serve with `mysql.port` = its port. Lives while `runtime` does.
+    pub(crate) fn link_to_database(&self, runtime: &Runtime) -> FaultyLink {
+        let upstream = SocketAddr::from(([127, 0, 0, 1], self.database.port));
+        runtime.block_on(FaultyLink::start(upstream)).unwrap()
+    }
+
     /// Activity 7 with so much of SKU 1.
     pub(crate) fn create(&self, stock: u64, more: &[&str]) -> String {
         let sku = format!("1:{stock}:999");
@@ -142,4 +149,22 @@ pub(crate) async fn own_redis(settings: rushgate_servers::RedisSettings) -> (Red
         ..RedisOptions::single(redis.address())
     };
     (redis, options)
+}
+
+/// A runtime whose tasks run whatever the test does.
+pub(crate) fn background() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Nothing comes through, in either direction, and nobody is told.
+pub(crate) fn silence(link: &FaultyLink) {
+    link.swallow(Direction::ToServer, true);
+    link.swallow(Direction::ToClient, true);
+}
+
+/// What was connected is closed at last, and new connections are as they should be.
+pub(crate) fn heal(link: &FaultyLink) {
+    link.swallow(Direction::ToServer, false);
+    link.swallow(Direction::ToClient, false);
+    link.cut();
 }
