@@ -52,6 +52,8 @@ fn rule_12_a_gateway_cut_off_from_the_database_acknowledges_nothing_and_goes_on_
                 let Reply::Pending { order_number } = told.reply else { panic!("{told:?}") };
                 doubtful.push((client, order_number));
             }
+            // Behind somebody's doubt, in the same shard: nothing was done.
+            Status::Busy => {}
             other => panic!("{other:?}"),
         }
         // Slower than a purchase takes: two seconds are enough for 40 of them.
@@ -70,8 +72,11 @@ fn rule_12_a_gateway_cut_off_from_the_database_acknowledges_nothing_and_goes_on_
     eventually("it goes on", || gateway.get("/readyz").0 == READY);
     assert!(gateway.log().contains("the heartbeat reaches the database again"), "{}", gateway.log());
     for (client, order) in &mut doubtful {
-        eventually("the doubt ends", || client.ask(&result(SALE)).status == Status::Ok);
-        assert_eq!(client.ask(&result(SALE)).order().number, *order);
+        eventually("the doubt ends", || {
+            let told = client.ask(&result(SALE));
+            assert!(told.status != Status::Ok || told.order().number == *order, "{told:?}");
+            told.status == Status::Ok
+        });
     }
     assert_eq!(clients[0].ask(&result(SALE)).status, Status::NoOrder);
     assert_eq!(clients[0].ask(&buy(SALE, SKU, 1)).status, Status::Queued);
@@ -113,8 +118,7 @@ fn rule_11_a_gateway_silent_through_a_recovery_hands_in_nothing_stale_and_offers
         redis.restart().await.unwrap();
     });
     let other = shop.house.serve(&[]);
-    let log = other.log();
-    assert!(log.contains("shards recovered and opened"), "{log}");
+    eventually("it has recovered them", || other.log().contains("shards recovered and opened"));
     // It sells all but one of the 31 that it knows to be free.
     for id in 1000..1030 {
         let told = shop.app(&other, id).ask(&buy(SALE, SKU, 1));

@@ -30,6 +30,7 @@ mod serving;
 mod shared_store;
 mod shop;
 mod start;
+mod trouble;
 #[path = "../gateway/wire.rs"]
 #[allow(dead_code, reason = "shared with tests/gateway, which uses all of it")]
 mod wire;

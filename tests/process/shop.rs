@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rushgate::admission::identity::{IdentityKind, MintKey, MintSettings, Minter};
+use rushgate::stock::calls::ShardId;
 use rushgate::store::redis::{Guarded, RedisOptions, RedisShards};
 use rushgate::store::sql::mysql::{MySqlInstallation, MySqlOptions};
 use rushgate_servers::{Database, Direction, FaultyLink, MariaDb, Persistence, Redis};
@@ -43,6 +44,25 @@ impl Shop {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let database = runtime.block_on(database());
         Self::open(runtime, database, redis)
+    }
+
+    /// With this Redis and a fresh database of this server.
+    pub(crate) fn with(redis: RedisOptions, mariadb: &MariaDb) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let database = runtime.block_on(mariadb.create_database()).unwrap();
+        Self::open(runtime, database, redis)
+    }
+
+    /// The name of a key.
+    pub(crate) fn key(&self, shard: ShardId, rest: &str) -> String {
+        format!("{}:{{{:02}}}:{rest}", self.redis.prefix, shard.number())
+    }
+
+    /// One command to the Redis that tests share.
+    #[track_caller]
+    pub(crate) fn redis(&self, command: &[&str]) -> String {
+        let answer = self.runtime.block_on(async { REDIS.get().unwrap().cli(command).await });
+        answer.unwrap().trim().to_owned()
     }
 
     fn open(runtime: Runtime, database: Database, redis: RedisOptions) -> Self {
