@@ -20,6 +20,10 @@ const SHOWN_MAX: usize = 5;
 
 /// What the drill's fault may cost by the promise table; everything else is a violation.
 #[derive(Clone, Debug, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that a fault may cost; they do not make states"
+)]
 pub(crate) struct Promise {
     /// What only this gateway, which died, had told before so much was told, may be FAILED or lost: Redis lost it too.
     pub(crate) died: Option<(usize, u64)>,
