@@ -16,14 +16,17 @@ use super::door::{Admitted, Ticket};
 use super::funnel::{busy_hint_ms, order_of};
 use super::on_sale::OnSale;
 use super::recoveries::{Recoveries, Told};
-use super::trouble::Trouble;
-use crate::protocol::{ActivityState, OrderState, Reply, Status};
+use super::trouble::{Trouble, Unanswered};
+use crate::protocol::{ActivityState, Opcode, OrderState, Reply, Status};
 use crate::stock::calls::{Call, Gen, RecoveryCall, Reply as CallReply, ShardId, Snapshot};
 use crate::stock::{Outcome, PerShard, Stock};
 use crate::store::{FeedRead, HandIn, ReservationStore, StoreError, crash_point};
 
 /// How long one read of the feeds waits for news.
 const FEED_WAIT: Duration = Duration::from_millis(100);
+/// Between two reads while events keep coming: what they tell is of other gateways' buyers and of units that are gone, and
+/// a read of many events costs the store little more than a read of one.
+const FEED_LINGER: Duration = Duration::from_millis(4);
 /// After a read that failed.
 const FEED_BACK_OFF: Duration = Duration::from_millis(50);
 /// Copies of a shard's call that may be out at a time; a store that hangs is not sent ever more.
@@ -34,7 +37,7 @@ const ARRIVALS_MAX: usize = 128;
 
 /// What comes back from the store.
 pub(super) enum Arrival {
-    Answered { shard: ShardId, number: u64, reply: Result<CallReply, StoreError> },
+    Answered { call: Call, reply: Result<CallReply, StoreError> },
     Feeds { began_ms: u64, reads: Result<Vec<(ShardId, FeedRead)>, StoreError> },
     Snapshot { shard: ShardId, snapshot: Result<Snapshot, StoreError> },
     Recovery(Told),
@@ -62,6 +65,8 @@ pub(super) struct StockTask<S> {
     state: watch::Sender<StockState>,
     /// The feeds were read to their end at least once.
     has_read_feeds: bool,
+    /// The last read of the feeds did.
+    feeds_brought_events: bool,
     copies_out: PerShard<u32>,
     /// What was on sale at the last look, and when the next window ends (sale clock).
     on_sale: Arc<OnSale>,
@@ -87,6 +92,7 @@ impl<S: ReservationStore> StockTask<S> {
             stock,
             state,
             has_read_feeds: false,
+            feeds_brought_events: false,
             copies_out: PerShard::new(|_| 0),
             next_end_ms: 0,
             ticked_at_ms: 0,
@@ -169,6 +175,8 @@ impl<S: ReservationStore> StockTask<S> {
             sale.is_none_or(|sale| sale.state(sale_ms) == ActivityState::Ended)
         };
         self.stock.end_waiting(is_over);
+        // Their orders are told from the database.
+        self.stock.forget(|activity| on_sale.is_archived(activity));
     }
 
     /// A recovery asks for this gateway's marks. Nothing that it was told under an older generation counts from here.
@@ -215,17 +223,17 @@ impl<S: ReservationStore> StockTask<S> {
     fn take_in(&mut self, arrival: Arrival, snapshots_asked: &mut Vec<ShardId>, reading: &mut bool) {
         let now_ms = self.now_ms();
         match arrival {
-            Arrival::Answered { shard, number, reply: Ok(reply) } => {
+            Arrival::Answered { call: Call { shard, number, .. }, reply: Ok(reply) } => {
                 self.copies_out[shard] = self.copies_out[shard].saturating_sub(1);
                 self.sheet.event(Event::CallAnswered, 1);
                 self.call_trouble.over();
                 self.stock.on_reply(now_ms, shard, number, reply);
             }
-            Arrival::Answered { shard, number, reply: Err(error) } => {
-                self.copies_out[shard] = self.copies_out[shard].saturating_sub(1);
-                self.call_trouble.happened(&error);
+            Arrival::Answered { call, reply: Err(error) } => {
+                self.copies_out[call.shard] = self.copies_out[call.shard].saturating_sub(1);
+                self.call_trouble.happened(&Unanswered { call: &call, why: &error });
                 self.sheet.event(Event::CallRepeated, 1);
-                self.stock.on_no_reply(now_ms, shard, number);
+                self.stock.on_no_reply(now_ms, call.shard, call.number);
             }
             Arrival::Snapshot { shard, snapshot } => {
                 snapshots_asked.retain(|asked| *asked != shard);
@@ -249,6 +257,7 @@ impl<S: ReservationStore> StockTask<S> {
     }
 
     fn on_feeds(&mut self, now_ms: u64, began_ms: u64, reads: Vec<(ShardId, FeedRead)>) {
+        self.feeds_brought_events = !reads.is_empty();
         for (shard, read) in reads {
             match read {
                 FeedRead::Events(events) => self.stock.on_events(now_ms, shard, &events),
@@ -281,16 +290,21 @@ impl<S: ReservationStore> StockTask<S> {
     }
 
     fn read_feeds(&self, arrivals: &mpsc::Sender<Arrival>) {
-        let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
-        let (began_ms, positions) = (self.now_ms(), self.stock.feed_positions());
+        let (store, core, arrivals) = (Arc::clone(&self.store), Arc::clone(&self.core), arrivals.clone());
+        let positions = self.stock.feed_positions();
         // While the view is not fresh, being told at once that there is no news is news.
         let lag_max = Duration::from_millis(self.core.settings.stock.view_lag_ms_max);
-        let wait = if self.core.funnel.board.is_fresh(began_ms) {
-            FEED_WAIT.min(lag_max.checked_div(4).unwrap_or_default())
+        let (linger, wait) = if self.core.funnel.board.is_fresh(self.now_ms()) {
+            let linger = if self.feeds_brought_events { FEED_LINGER } else { Duration::ZERO };
+            (linger, FEED_WAIT.min(lag_max.checked_div(4).unwrap_or_default()))
         } else {
-            Duration::ZERO
+            (Duration::ZERO, Duration::ZERO)
         };
         tokio::spawn(async move {
+            if !linger.is_zero() {
+                tokio::time::sleep(linger).await;
+            }
+            let began_ms = core.clock.now().mono_ms();
             let reads = store.read_feeds(&positions, wait).await;
             if reads.is_err() {
                 tokio::time::sleep(FEED_BACK_OFF).await;
@@ -304,7 +318,8 @@ impl<S: ReservationStore> StockTask<S> {
         let copies = &mut self.copies_out[call.shard];
         if *copies > 0 {
             self.sheet.event(Event::CallRepeated, 1);
-            self.call_trouble.happened(&"no reply within stock.call_timeout");
+            self.call_trouble
+                .happened(&Unanswered { call: &call, why: &"no reply within stock.call_timeout" });
         }
         if *copies >= COPIES_MAX {
             return;
@@ -312,11 +327,10 @@ impl<S: ReservationStore> StockTask<S> {
         *copies = copies.saturating_add(1);
         let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
         tokio::spawn(async move {
-            let (shard, number) = (call.shard, call.number);
             crash_point::pass("gateway.before_call");
             let reply = store.call(&call).await;
             crash_point::pass("gateway.after_reply");
-            let _ = arrivals.send(Arrival::Answered { shard, number, reply }).await;
+            let _ = arrivals.send(Arrival::Answered { call, reply }).await;
         });
     }
 
@@ -362,7 +376,7 @@ impl<S: ReservationStore> StockTask<S> {
         if status == Status::Queued {
             crash_point::pass("gateway.before_queued");
         }
-        ticket.peer.answer(ticket.request_id, status, hint_ms, &reply);
+        ticket.peer.answer(Opcode::Buy, ticket.request_id, status, hint_ms, &reply);
         if status == Status::Queued {
             crash_point::pass("gateway.after_queued");
         }
