@@ -45,8 +45,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that only one part of the library may use.
-const ONLY_IN: &[(&str, &[&str])] =
-    &[("sqlx", &["store/sql", "rehearsal"]), ("axum", &["admin"]), ("jsonwebtoken", &["admission"])];
+const ONLY_IN: &[(&str, &[&str])] = &[
+    ("sqlx", &["store/sql", "rehearsal"]),
+    ("redis", &["store/redis"]),
+    ("axum", &["admin"]),
+    ("jsonwebtoken", &["admission"]),
+];
 
 /// Lines before a file's tests.
 const LINES_MAX: usize = 400;

@@ -23,6 +23,12 @@ PYTHON_PACKAGES = ["fastapi", "uvicorn", "uvloop", "httptools", "redis[hiredis]"
 # Debian's is compiled for speed; whichever runs this script may not be.
 PYTHON = "/usr/bin/python3"
 CRATES = ["rushgate", "rushgate-loadgen", "rushgate-echo", "rushgate-inserts"]
+# Of bench/production.
+PRODUCTION = "production"
+PRODUCTION_CRATES = ["rushgate", "rushgate-loadgen", "rushgate-servers"]
+PACKAGES[PRODUCTION] = [
+    ("redis-server", "redis-server"), ("/usr/sbin/mariadbd", "mariadb-server"), ("mariadb", "mariadb-client"),
+]
 
 
 def install(contenders):
@@ -32,6 +38,13 @@ def install(contenders):
     if "fastapi" in contenders:
         _environment()
     _build()
+
+
+def install_production():
+    """The same for bench/production."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    _packages([PRODUCTION])
+    _build(PRODUCTION_CRATES)
 
 
 def _is_there(sign):
@@ -68,9 +81,9 @@ def _environment():
     (VENV / "ready").touch()
 
 
-def _build():
+def _build(crates=tuple(CRATES)):
     command = ["cargo", "build", "--release", "--locked"]
-    for crate in CRATES:
+    for crate in crates:
         command += ["-p", crate]
     _run(command, "building the release binaries", "see what cargo says above")
 

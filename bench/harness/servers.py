@@ -39,13 +39,13 @@ def fresh_folder(name):
 class Server:
     """One server process with its log; `pids` are its own and its workers'."""
 
-    def __init__(self, name, command, folder, environment=None):
+    def __init__(self, name, command, folder, environment=None, core=SERVER_CORE):
         self.name = name
         self._out = folder / f"{name}.out"
         self._err = folder / f"{name}.err"
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
             self._process = subprocess.Popen(
-                on_core(SERVER_CORE, command), cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                on_core(core, command), cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env={**os.environ, **(environment or {})}, start_new_session=True,
             )
 

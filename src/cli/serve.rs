@@ -17,6 +17,7 @@ use crate::admission::limits::Limits;
 use crate::config::{Config, KeyFiles, StoreKind};
 use crate::gateway::{Gateway, Settings, StartError};
 use crate::store::catalog::Catalogue;
+use crate::store::crash_point;
 use crate::store::shared::{KeeperState, SharedStore};
 use crate::store::sql::SqliteStore;
 use crate::store::{ReservationStore, StoreError};
@@ -49,6 +50,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
         return Ok(());
     }
     start_logging("rushgate=info,warn");
+    crash_point::arm_from_environment().map_err(|error| Failure::cannot_start(error.to_string()))?;
     runtime()?.block_on(serve(&config))
 }
 

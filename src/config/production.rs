@@ -140,7 +140,7 @@ impl Default for Writer {
         const MINUTE: u64 = 60;
         Self {
             admin_listen: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7702)),
-            batch_rows_max: 500,
+            batch_rows_max: 1_000,
             linger: Duration::from_millis(20),
             rows_per_s: 0,
             claim_idle: Duration::from_secs(30),

@@ -13,7 +13,7 @@ use super::stock_task::Arrival;
 use super::trouble::Trouble;
 use crate::protocol::UserId;
 use crate::stock::calls::{Gen, Mark};
-use crate::store::{HandIn, ReservationStore, StoreError};
+use crate::store::{HandIn, ReservationStore, StoreError, crash_point};
 
 /// After a write that failed. A recovery does not wait long for those who are silent.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -69,9 +69,13 @@ impl<S: ReservationStore> Recoveries<S> {
         let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
         self.handing_in = true;
         tokio::spawn(async move {
+            crash_point::pass("gateway.before_hand_in");
             let told = loop {
                 match store.hand_in(generation, &marks).await {
-                    Ok(answer) => break Told::HandedIn { generation, answer },
+                    Ok(answer) => {
+                        crash_point::pass("gateway.after_hand_in");
+                        break Told::HandedIn { generation, answer };
+                    }
                     Err(error) => {
                         if !is_told(&arrivals, error).await {
                             return;

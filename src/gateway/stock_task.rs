@@ -20,7 +20,7 @@ use super::trouble::{Trouble, Unanswered};
 use crate::protocol::{ActivityState, Opcode, OrderState, Reply, Status};
 use crate::stock::calls::{Call, Gen, RecoveryCall, Reply as CallReply, ShardId, Snapshot};
 use crate::stock::{Outcome, PerShard, Stock};
-use crate::store::{FeedRead, HandIn, ReservationStore, StoreError};
+use crate::store::{FeedRead, HandIn, ReservationStore, StoreError, crash_point};
 
 /// How long one read of the feeds waits for news.
 const FEED_WAIT: Duration = Duration::from_millis(100);
@@ -315,7 +315,9 @@ impl<S: ReservationStore> StockTask<S> {
         *copies = copies.saturating_add(1);
         let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
         tokio::spawn(async move {
+            crash_point::pass("gateway.before_call");
             let reply = store.call(&call).await;
+            crash_point::pass("gateway.after_reply");
             let _ = arrivals.send(Arrival::Answered { call, reply }).await;
         });
     }
@@ -359,7 +361,13 @@ impl<S: ReservationStore> StockTask<S> {
             }
         };
         self.sheet.status(status);
+        if status == Status::Queued {
+            crash_point::pass("gateway.before_queued");
+        }
         ticket.peer.answer(Opcode::Buy, ticket.request_id, status, hint_ms, &reply);
+        if status == Status::Queued {
+            crash_point::pass("gateway.after_queued");
+        }
         // A service connection hears of the order from now on.
         let has_order = matches!(outcome, Outcome::Queued(_) | Outcome::Already(_) | Outcome::Unconfirmed(_));
         if has_order && ticket.names_user {

@@ -163,7 +163,9 @@ mod tests {
     fn batches(rows_max: usize, given: Vec<Delivered>) -> Vec<(u64, usize, usize)> {
         let mut assembly = Assembly::new(rows_max);
         let now = Instant::now();
-        given.into_iter().for_each(|one| assembly.add(one, now));
+        for one in given {
+            assembly.add(one, now);
+        }
         assembly.close();
         assert_eq!(assembly.waiting_since(), None);
         std::iter::from_fn(|| assembly.next())

@@ -24,7 +24,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            batch_rows_max: 500,
+            batch_rows_max: 1_000,
             linger: Duration::from_millis(20),
             rows_per_s: 0,
             claim_idle: Duration::from_secs(30),

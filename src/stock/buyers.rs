@@ -277,16 +277,18 @@ mod tests {
 
     /// Users of one shard.
     fn neighbours() -> [UserId; 4] {
-        let of_shard = (1..).map(UserId).filter(|user| ShardId::of(*user) == ShardId::of(USER));
+        let of_shard = (1..=u64::MAX).map(UserId).filter(|user| ShardId::of(*user) == ShardId::of(USER));
         let mut users = [USER; 4];
-        users.iter_mut().zip(of_shard).for_each(|(place, user)| *place = user);
+        for (place, user) in users.iter_mut().zip(of_shard) {
+            *place = user;
+        }
         users
     }
 
     #[test]
     fn a_start_anew_forgets_what_the_shard_does_not_hold_but_no_doubt_and_nothing_to_be_kept() {
         let (buyers, [a, b, c, d], shard) = (Buyers::default(), neighbours(), ShardId::of(USER));
-        let other = (1..).map(UserId).find(|user| ShardId::of(*user) != shard).unwrap_or(USER);
+        let other = (1..=u64::MAX).map(UserId).find(|user| ShardId::of(*user) != shard).unwrap_or(USER);
         for (user, order) in [(a, 1), (b, 2), (c, 3), (other, 5)] {
             buyers.learn(user, mark(order, 1, OrderState::Reserved));
         }

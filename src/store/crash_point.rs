@@ -10,8 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Which environment variable names the place.
 pub const VARIABLE: &str = "RUSHGATE_CRASH_POINT";
 
-/// All of them, in the order in which a process comes by.
+/// All of them, in the order in which a gateway and then a writer come by.
 pub const ALL: &[&str] = &[
+    "gateway.before_call",
+    "gateway.after_reply",
+    "gateway.before_queued",
+    "gateway.after_queued",
+    "gateway.before_hand_in",
+    "gateway.after_hand_in",
     "writer.entries_read",
     "writer.entries_claimed",
     "writer.before_dead_letter",

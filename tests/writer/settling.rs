@@ -88,7 +88,7 @@ async fn rule_13_what_was_read_before_a_recovery_is_not_settled_but_read_again()
         let adopted = world.redis.adopt(shard, &state.run_id, generation).await.unwrap();
         assert!(matches!(adopted, Adopted::Adopted(_)), "{adopted:?}");
     }
-    leadership.recovery_done(generation, &[]).await.unwrap();
+    leadership.recovery_done(generation).await.unwrap();
     leadership.resign().await;
     world.drained().await;
     world.audit(1000, 300).await;

@@ -1,0 +1,124 @@
+//! Faults in which Redis really loses what was acknowledged: that is asserted before anything recovers. Then what
+//! live gateways know is handed in.
+
+use std::time::Duration;
+
+use rushgate_servers::{Direction, Persistence};
+use tokio::time::sleep;
+
+use super::{Ended, Scene};
+use crate::buyers::{Crowd, Sale};
+use crate::error::{DrillError, Result};
+use crate::redis_side;
+use crate::shop::{RedisPlan, Shop, ShopPlan, StockServers};
+
+/// Orders per second of a writer that is behind, so that not SQL alone restores what Redis lost.
+const SLOW_WRITER: u32 = 100;
+
+impl Scene {
+    /// Compares what users were told with what survived; the processes stand still meanwhile. Adds the number of
+    /// acknowledged orders that are gone to the notes.
+    async fn note_lost(&mut self, shop: &Shop, sale: &Sale) -> Result<usize> {
+        let marks = redis_side::marks(shop).await?;
+        let survived: std::collections::BTreeSet<u64> = marks.values().map(|mark| mark.order).collect();
+        let promised = sale.promised();
+        let lost = promised.difference(&survived).count();
+        self.notes.push(format!(
+            "before the recovery: {} orders acknowledged, {} marks survived, {lost} of the acknowledged lost",
+            promised.len(),
+            survived.len(),
+        ));
+        Ok(lost)
+    }
+}
+
+fn nothing_lost() -> DrillError {
+    DrillError::Malformed("Redis lost nothing that was acknowledged: the drill showed nothing".to_owned())
+}
+
+/// Redis dies, and its file ends earlier than what it had answered.
+pub(super) async fn aof_truncated(mut scene: Scene) -> Result<Ended> {
+    let redis = RedisPlan::One(Persistence::EverySecond);
+    let writer_rows_per_s = if scene.random.bool() { SLOW_WRITER } else { 0 };
+    let mut shop = scene.shop(ShopPlan { redis, writer_rows_per_s, ..ShopPlan::default() }).await?;
+    let mut sale = scene.sale(&shop).await?;
+    sale.queued(40).await?;
+    scene.some_moment(&shop, &mut sale).await?;
+    shop.pause()?;
+    lose_the_end(&mut scene, &shop).await?;
+    let lost = scene.note_lost(&shop, &sale).await?;
+    shop.resume()?;
+    if lost == 0 {
+        return Err(nothing_lost());
+    }
+    scene.promise.may_come_back = true;
+    scene.conclude(&mut shop, vec![sale]).await
+}
+
+/// Kills Redis, cuts a seeded part off its file, and starts it.
+async fn lose_the_end(scene: &mut Scene, shop: &Shop) -> Result<()> {
+    let redis = shop.servers.one()?;
+    redis.kill9().await?;
+    let commands = redis.truncate_aof(0)?;
+    // Percent of all commands since the start; the loads of the preheat are among the first.
+    let cut = commands.saturating_mul(scene.random.usize(20..=70)) / 100;
+    redis.truncate_aof(cut.max(1))?;
+    redis.restart().await?;
+    scene.notes.push(format!("{cut} of {commands} commands were cut off the file"));
+    Ok(())
+}
+
+/// The replica's link is cut, the sale goes on, the master dies, and the replica takes its place and address.
+pub(super) async fn replica_promoted_after_cut(mut scene: Scene) -> Result<Ended> {
+    let writer_rows_per_s = if scene.random.bool() { SLOW_WRITER } else { 0 };
+    let plan = ShopPlan { redis: RedisPlan::Replicated, writer_rows_per_s, ..ShopPlan::default() };
+    let mut shop = scene.shop(plan).await?;
+    let mut sale = scene.sale(&shop).await?;
+    let cut_at = scene.random.u64(1..=shop.units() / 4);
+    sale.queued(cut_at).await?;
+    let StockServers::Replicated { link, .. } = &shop.servers else { return Err(nothing_lost()) };
+    link.refuse(true);
+    link.cut();
+    let more = scene.random.u64(10..=shop.units() / 4);
+    sale.queued(cut_at + more).await?;
+    shop.pause()?;
+    shop.servers.promote_replica().await?;
+    let lost = scene.note_lost(&shop, &sale).await?;
+    shop.resume()?;
+    if lost == 0 {
+        return Err(nothing_lost());
+    }
+    scene.promise.may_come_back = true;
+    scene.conclude(&mut shop, vec![sale]).await
+}
+
+/// A gateway and Redis die at once. What the dead gateway alone knew and Redis lost may be lost; nothing else.
+pub(super) async fn gateway_and_redis_killed(mut scene: Scene) -> Result<Ended> {
+    let redis = RedisPlan::One(Persistence::EverySecond);
+    let plan = ShopPlan { redis, has_link: true, writer_rows_per_s: SLOW_WRITER, ..ShopPlan::default() };
+    let mut shop = scene.shop(plan).await?;
+    let crowd = Crowd { is_pinned: true, ..Crowd::new(&shop, scene.seed) };
+    let mut sale = scene.sale_of(&shop, &crowd).await?;
+    // The gateway that lives on may be behind with what the other one's users bought.
+    let behind = if scene.random.bool() { scene.between(20, 200) } else { Duration::ZERO };
+    shop.link()?.delay(Direction::ToClient, behind);
+    sale.queued(40).await?;
+    scene.some_moment(&shop, &mut sale).await?;
+    shop.pause()?;
+    shop.gateway(1)?.kill9()?;
+    lose_the_end(&mut scene, &shop).await?;
+    let lost = scene.note_lost(&shop, &sale).await?;
+    // Before the other one is told that Redis is another: its users hear nothing new while it stands still.
+    scene.promise.died = Some((1, sale.place()));
+    shop.link()?.delay(Direction::ToClient, Duration::ZERO);
+    shop.resume()?;
+    if lost == 0 {
+        return Err(nothing_lost());
+    }
+    let silence = scene.between(0, 4_000);
+    sleep(silence).await;
+    shop.gateway(1)?.start().await?;
+    scene.notes.push(format!("the living gateway was {} ms behind", behind.as_millis()));
+    scene.promise.may_come_back = true;
+    scene.conclude(&mut shop, vec![sale]).await
+}

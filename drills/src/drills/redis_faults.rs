@@ -1,0 +1,67 @@
+//! Faults of the one Redis in which nothing that was acknowledged is lost.
+
+use std::time::Duration;
+
+use rushgate_servers::Persistence;
+use tokio::time::sleep;
+
+use super::{Ended, Scene};
+use crate::error::Result;
+use crate::shop::{ACTIVITY, RedisPlan, SHARDS, Shop, ShopPlan};
+
+/// kill -9 and a start on the same data, which was on the disk before anybody was told.
+pub(super) async fn redis_killed_always(mut scene: Scene) -> Result<Ended> {
+    let redis = RedisPlan::One(Persistence::Always);
+    let mut shop = scene.shop(ShopPlan { redis, ..ShopPlan::default() }).await?;
+    let mut sale = scene.sale(&shop).await?;
+    scene.some_moment(&shop, &mut sale).await?;
+    let pause = scene.outage(0, 2_000);
+    shop.servers.one()?.kill9().await?;
+    sleep(pause).await;
+    shop.servers.one()?.restart().await?;
+    scene.conclude(&mut shop, vec![sale]).await
+}
+
+/// SIGSTOP for some seconds: connections stay, nothing is answered.
+pub(super) async fn redis_paused(mut scene: Scene) -> Result<Ended> {
+    let mut shop = scene.shop(ShopPlan::default()).await?;
+    let mut sale = scene.sale(&shop).await?;
+    scene.some_moment(&shop, &mut sale).await?;
+    let pause = scene.outage(500, 6_000);
+    shop.servers.one()?.pause().await?;
+    sleep(pause).await;
+    shop.servers.one()?.resume()?;
+    scene.notes.push(format!("Redis stood still for {} ms", pause.as_millis()));
+    scene.conclude(&mut shop, vec![sale]).await
+}
+
+/// FUNCTION FLUSH at several moments.
+pub(super) async fn functions_flushed(mut scene: Scene) -> Result<Ended> {
+    let mut shop = scene.shop(ShopPlan::default()).await?;
+    let mut sale = scene.sale(&shop).await?;
+    for _ in 0..4 {
+        scene.some_moment(&shop, &mut sale).await?;
+        shop.servers.one()?.cli(&["FUNCTION", "FLUSH"]).await?;
+        let pause = scene.between(0, 200);
+        sleep(pause).await;
+    }
+    scene.conclude(&mut shop, vec![sale]).await
+}
+
+/// The stock of one shard is deleted. An absent key is `NOT_LOADED`, never zero: users of that shard hear BUSY. The
+/// operator closes the shard by deleting its meta, and the recovery restores it from SQL and what gateways know.
+pub(super) async fn shard_keys_deleted(mut scene: Scene) -> Result<Ended> {
+    let mut shop = scene.shop(ShopPlan::default()).await?;
+    let mut sale = scene.sale(&shop).await?;
+    scene.some_moment(&shop, &mut sale).await?;
+    let shard = scene.random.usize(..SHARDS);
+    let mut connection = shop.shard_connection(shard).await?;
+    connection.call(&["DEL", &Shop::key(shard, &format!("{ACTIVITY}:stock"))]).await?;
+    let pause = scene.between(0, 1_000);
+    sleep(pause).await;
+    connection.call(&["DEL", &Shop::key(shard, "meta")]).await?;
+    scene.notes.push(format!("shard {shard} had no stock for {} ms", pause.as_millis()));
+    // What was bought meanwhile elsewhere is not what this is about.
+    sleep(Duration::from_millis(10)).await;
+    scene.conclude(&mut shop, vec![sale]).await
+}
