@@ -1,6 +1,9 @@
 //! What has to be equal when everything has recovered: stock per SKU and shard, marks and orders, and what everybody
 //! was told. Pure; reads nothing.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rushgate::client::Outcome;
@@ -17,9 +20,15 @@ const SHOWN_MAX: usize = 5;
 
 /// What the drill's fault may cost by the promise table; everything else is a violation.
 #[derive(Clone, Debug, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that a fault may cost; they do not make states"
+)]
 pub(crate) struct Promise {
     /// What only this gateway, which died, had told before so much was told, may be FAILED or lost: Redis lost it too.
     pub(crate) died: Option<(usize, u64)>,
+    /// That gateway lives on: what of it is not kept has to be FAILED.
+    pub(crate) is_failed_explicitly: bool,
     /// Orders that the drill itself closed.
     pub(crate) closed: BTreeSet<u64>,
     /// Units may have come back on sale after somebody was told `SOLD_OUT`: the shard lost what was promised to nobody.
@@ -32,6 +41,14 @@ pub(crate) struct Promise {
     pub(crate) may_go_unanswered: bool,
     /// The activity is archived: Redis holds a tombstone alone.
     pub(crate) is_archived: bool,
+}
+
+impl Promise {
+    /// Whether that order of a user may be FAILED or lost.
+    fn may_be_lost(&self, told: &UserTold, number: u64) -> bool {
+        let by_the_dead = |(gateway, place)| told.gateway == Some(gateway) && told.told_at(number) < place;
+        self.died.is_some_and(by_the_dead)
+    }
 }
 
 /// Both sides and the clients.
@@ -61,7 +78,7 @@ pub(crate) struct Audited {
 
 impl Audited {
     /// Tells at most a few of a kind.
-    fn add(&mut self, kind: &str, found: Vec<String>) {
+    pub(crate) fn add(&mut self, kind: &str, found: Vec<String>) {
         let more = found.len().saturating_sub(SHOWN_MAX);
         self.violations.extend(found.into_iter().take(SHOWN_MAX).map(|what| format!("{kind}: {what}")));
         if more > 0 {
@@ -221,11 +238,9 @@ fn promises(evidence: &Evidence<'_>, promised: &mut u64, kept: &mut u64) -> Vec<
     for (user, told) in &evidence.told.users {
         for number in told.promised() {
             *promised += 1;
-            let may_be_lost = evidence.promise.died.is_some_and(|(gateway, place)| {
-                told.gateway == Some(gateway) && told.told_at(number) < place
-            });
+            let may_be_lost = evidence.promise.may_be_lost(told, number);
             let Some(order) = evidence.sql.orders.get(&number) else {
-                if may_be_lost {
+                if may_be_lost && !evidence.promise.is_failed_explicitly {
                     continue;
                 }
                 wrong.push(format!(
@@ -262,7 +277,10 @@ fn refused(evidence: &Evidence<'_>) -> Vec<String> {
         let holds = holders.get(user);
         let last_refusal = told.heard.iter().rposition(|heard| heard.is(Status::SoldOut));
         let is_told_after = |at: usize| told.heard.iter().skip(at).any(|heard| heard.order.is_some());
-        let is_told_before = |at: usize| told.heard.iter().take(at).any(|heard| heard.order.is_some());
+        // One whose order may be lost buys as if he never had.
+        let counts = |order: Order| !evidence.promise.may_be_lost(told, order.number.0);
+        let is_told_before =
+            |at: usize| told.heard.iter().take(at).any(|heard| heard.order.is_some_and(counts));
         if let Some(at) = last_refusal
             && ((holds.is_some() && !is_told_after(at)) || is_told_before(at))
         {

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use rushgate_servers::MariaDb;
@@ -14,6 +15,9 @@ use crate::drills::Drill;
 use crate::error::{DrillError, Result};
 use crate::report::{Run, table};
 use crate::shop::Premises;
+
+/// One run of a drill: many times what it takes on a busy machine.
+const DRILL_MAX: Duration = Duration::from_secs(180);
 
 /// Injects faults into a running installation and audits what is left.
 ///
@@ -115,7 +119,11 @@ async fn one(premises: &Arc<Premises>, drill: Drill, seed: u64, logs: bool) -> R
         notes: Vec::new(),
         took: begun.elapsed(),
     };
-    match Box::pin(drill.run(premises, seed, logs)).await {
+    let running = Box::pin(drill.run(premises, seed, logs));
+    let ended = tokio::time::timeout(DRILL_MAX, running).await.unwrap_or_else(|_| {
+        Err(DrillError::Late { what: "the drill did not end".to_owned(), waited: DRILL_MAX })
+    });
+    match ended {
         Ok(ended) => {
             let audited = ended.audited;
             run.violations = audited.violations;

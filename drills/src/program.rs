@@ -1,15 +1,16 @@
 //! One process of the real binary: a gateway or a writer.
 //!
-//! Its output goes to a file, which tells when it works and how long shards were closed. Dropping kills it.
+//! Its output goes to a file, which tells when it works and how long shards were closed. Dropping kills it, and so does
+//! the end of this process, however that comes.
 
 use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::time::{Instant, sleep};
 
 use crate::error::{DrillError, Result};
@@ -60,9 +61,11 @@ impl Program {
         command.args(&self.arguments).env_clear().stdin(Stdio::null()).stdout(out).stderr(err);
         command.env("RUST_BACKTRACE", "1");
         command.envs(crash_point.map(|name| ("RUSHGATE_CRASH_POINT", name)));
+        command.process_group(0);
         let child = command.spawn().map_err(DrillError::io(format!("starting {}", self.binary.display())))?;
+        let group = child.id();
         self.child = Some(child);
-        Ok(())
+        Ok(rushgate_servers::watch_group(group)?)
     }
 
     /// Waits until it says that it works.
@@ -108,12 +111,9 @@ impl Program {
 
     /// How it ended, if it has.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        let Some(child) = self.child.as_mut() else { return Ok(None) };
-        let status = child.try_wait().map_err(DrillError::io(format!("waiting for {}", self.name)))?;
-        if status.is_some() {
-            self.child = None;
-        }
-        Ok(status)
+        let Some(mut child) = self.child.take_if(|child| has_ended(child)) else { return Ok(None) };
+        rushgate_servers::forget_group(child.id())?;
+        child.wait().map(Some).map_err(DrillError::io(format!("waiting for {}", self.name)))
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -123,6 +123,7 @@ impl Program {
     /// kill -9, and waits until it is gone.
     pub(crate) fn kill9(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
+            rushgate_servers::forget_group(child.id())?;
             child
                 .kill()
                 .and_then(|()| child.wait())
@@ -197,6 +198,13 @@ impl Program {
         let from = lines.len().saturating_sub(TAIL_LINES);
         lines.get(from..).unwrap_or_default().join("\n")
     }
+}
+
+/// Whether it has ended and is not reaped yet.
+fn has_ended(child: &Child) -> bool {
+    let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    process.is_some_and(|process| !matches!(waitid(WaitId::Pid(process), options), Ok(None)))
 }
 
 impl Drop for Program {

@@ -39,6 +39,7 @@ pub use error::ServerError;
 pub use faulty_link::{Direction, FaultyLink};
 pub use haproxy::HaProxy;
 pub use mariadb::{Database, MariaDb};
+pub use orphans::{forget_group, watch_group};
 pub use ports::ReservedPort;
 pub use redis::{Persistence, Redis, RedisSettings};
 pub use redis_cluster::RedisCluster;

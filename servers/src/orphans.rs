@@ -59,13 +59,21 @@ fn start() -> Result<ChildStdin, ServerError> {
     shell.stdin.take().ok_or_else(|| ServerError::malformed("the orphan guard", "it has no standard input"))
 }
 
-/// Kills the group when this process ends.
-pub(crate) fn watch_group(group: u32) -> Result<(), ServerError> {
+/// Kills a process group when this process ends, however it ends: for processes that a test or a drill starts itself,
+/// each with `process_group(0)`.
+///
+/// # Errors
+/// When the guard cannot be started or told.
+pub fn watch_group(group: u32) -> Result<(), ServerError> {
     tell(&format!("+group {group}\n"))
 }
 
-/// To be called before the group's leader is reaped.
-pub(crate) fn forget_group(group: u32) -> Result<(), ServerError> {
+/// The group has ended. To be called before its leader is reaped, so that a number that is given away again is never
+/// killed.
+///
+/// # Errors
+/// When the guard cannot be told.
+pub fn forget_group(group: u32) -> Result<(), ServerError> {
     tell(&format!("-group {group}\n"))
 }
 

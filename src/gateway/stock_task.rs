@@ -24,6 +24,9 @@ use crate::store::{FeedRead, HandIn, ReservationStore, StoreError, crash_point};
 
 /// How long one read of the feeds waits for news.
 const FEED_WAIT: Duration = Duration::from_millis(100);
+/// Between two reads while events keep coming: what they tell is of other gateways' buyers and of units that are gone, and
+/// a read of many events costs the store little more than a read of one.
+const FEED_LINGER: Duration = Duration::from_millis(4);
 /// After a read that failed.
 const FEED_BACK_OFF: Duration = Duration::from_millis(50);
 /// Copies of a shard's call that may be out at a time; a store that hangs is not sent ever more.
@@ -62,6 +65,8 @@ pub(super) struct StockTask<S> {
     state: watch::Sender<StockState>,
     /// The feeds were read to their end at least once.
     has_read_feeds: bool,
+    /// The last read of the feeds did.
+    feeds_brought_events: bool,
     copies_out: PerShard<u32>,
     /// What was on sale at the last look, and when the next window ends (sale clock).
     on_sale: Arc<OnSale>,
@@ -87,6 +92,7 @@ impl<S: ReservationStore> StockTask<S> {
             stock,
             state,
             has_read_feeds: false,
+            feeds_brought_events: false,
             copies_out: PerShard::new(|_| 0),
             next_end_ms: 0,
             ticked_at_ms: 0,
@@ -251,6 +257,7 @@ impl<S: ReservationStore> StockTask<S> {
     }
 
     fn on_feeds(&mut self, now_ms: u64, began_ms: u64, reads: Vec<(ShardId, FeedRead)>) {
+        self.feeds_brought_events = !reads.is_empty();
         for (shard, read) in reads {
             match read {
                 FeedRead::Events(events) => self.stock.on_events(now_ms, shard, &events),
@@ -283,16 +290,21 @@ impl<S: ReservationStore> StockTask<S> {
     }
 
     fn read_feeds(&self, arrivals: &mpsc::Sender<Arrival>) {
-        let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
-        let (began_ms, positions) = (self.now_ms(), self.stock.feed_positions());
+        let (store, core, arrivals) = (Arc::clone(&self.store), Arc::clone(&self.core), arrivals.clone());
+        let positions = self.stock.feed_positions();
         // While the view is not fresh, being told at once that there is no news is news.
         let lag_max = Duration::from_millis(self.core.settings.stock.view_lag_ms_max);
-        let wait = if self.core.funnel.board.is_fresh(began_ms) {
-            FEED_WAIT.min(lag_max.checked_div(4).unwrap_or_default())
+        let (linger, wait) = if self.core.funnel.board.is_fresh(self.now_ms()) {
+            let linger = if self.feeds_brought_events { FEED_LINGER } else { Duration::ZERO };
+            (linger, FEED_WAIT.min(lag_max.checked_div(4).unwrap_or_default()))
         } else {
-            Duration::ZERO
+            (Duration::ZERO, Duration::ZERO)
         };
         tokio::spawn(async move {
+            if !linger.is_zero() {
+                tokio::time::sleep(linger).await;
+            }
+            let began_ms = core.clock.now().mono_ms();
             let reads = store.read_feeds(&positions, wait).await;
             if reads.is_err() {
                 tokio::time::sleep(FEED_BACK_OFF).await;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Ended, Scene};
-use crate::buyers::Crowd;
 use crate::error::Result;
 use crate::shop::{RedisPlan, SHARDS, Shop, ShopPlan};
 
@@ -13,8 +12,9 @@ const MASTERS: usize = 3;
 
 /// kill -9 of the master of a shard; its replica is promoted; the dead one comes back as a replica.
 pub(super) async fn cluster_master_killed(mut scene: Scene) -> Result<Ended> {
-    let mut shop = scene.shop(ShopPlan { redis: RedisPlan::Cluster, ..ShopPlan::default() }).await?;
-    let mut sale = scene.sale(&shop).await?;
+    let stock = scene.ample_stock();
+    let mut shop = scene.shop(ShopPlan { redis: RedisPlan::Cluster, stock, ..ShopPlan::default() }).await?;
+    let mut sale = scene.long_sale(&shop).await?;
     scene.some_moment(&shop, &mut sale).await?;
     let cluster = shop.servers.cluster()?;
     let key = Shop::key(scene.random.usize(..SHARDS), "meta");
@@ -33,11 +33,9 @@ pub(super) async fn cluster_master_killed(mut scene: Scene) -> Result<Ended> {
 
 /// Slots of shards move to other masters while they sell.
 pub(super) async fn slot_moved_while_selling(mut scene: Scene) -> Result<Ended> {
-    let stock = if scene.premises.is_quick { vec![500, 300, 200] } else { vec![1_200, 800, 500] };
+    let stock = scene.ample_stock();
     let mut shop = scene.shop(ShopPlan { redis: RedisPlan::Cluster, stock, ..ShopPlan::default() }).await?;
-    let crowd = Crowd::new(&shop, scene.seed);
-    let crowd = Crowd { spread: crowd.spread * 3, ..crowd };
-    let mut sale = scene.sale_of(&shop, &crowd).await?;
+    let mut sale = scene.long_sale(&shop).await?;
     sale.queued(5).await?;
     let cluster = shop.servers.cluster()?;
     for _ in 0..3 {

@@ -15,6 +15,9 @@ use crate::shop::{RedisPlan, Shop, ShopPlan, StockServers};
 /// Orders per second of a writer that is behind, so that not SQL alone restores what Redis lost.
 const SLOW_WRITER: u32 = 100;
 
+/// For a gateway that stood still to notice.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
 impl Scene {
     /// Compares what users were told with what survived; the processes stand still meanwhile. Adds the number of
     /// acknowledged orders that are gone to the notes.
@@ -94,31 +97,54 @@ pub(super) async fn replica_promoted_after_cut(mut scene: Scene) -> Result<Ended
 
 /// A gateway and Redis die at once. What the dead gateway alone knew and Redis lost may be lost; nothing else.
 pub(super) async fn gateway_and_redis_killed(mut scene: Scene) -> Result<Ended> {
+    let (mut shop, sale) = one_gateway_alone(&mut scene, true).await?;
+    let silence = scene.between(0, 4_000);
+    sleep(silence).await;
+    shop.gateway(1)?.start().await?;
+    scene.conclude(&mut shop, vec![sale]).await
+}
+
+/// A gateway stands still while Redis dies and is recovered without it, then goes on: it offers again what it has
+/// acknowledged, and what is refused is FAILED, in so many words.
+pub(super) async fn gateway_silent_and_redis_killed(mut scene: Scene) -> Result<Ended> {
+    let (mut shop, sale) = one_gateway_alone(&mut scene, false).await?;
+    let silence = scene.between(3_500, 6_000);
+    sleep(silence).await;
+    shop.gateway(1)?.resume()?;
+    scene.promise.is_failed_explicitly = true;
+    // What it had decided to say before it stood still, it says now.
+    sleep(LAST_WORDS).await;
+    scene.promise.died = Some((1, sale.place()));
+    scene.conclude(&mut shop, vec![sale]).await
+}
+
+/// A sale over two gateways in which Redis loses what it had acknowledged, and gateway 1 is killed or stands still in
+/// the same moment; gateway 0 may be behind with what the other one's users bought.
+async fn one_gateway_alone(scene: &mut Scene, kills: bool) -> Result<(Shop, Sale)> {
     let redis = RedisPlan::One(Persistence::EverySecond);
     let plan = ShopPlan { redis, has_link: true, writer_rows_per_s: SLOW_WRITER, ..ShopPlan::default() };
     let mut shop = scene.shop(plan).await?;
     let crowd = Crowd { is_pinned: true, ..Crowd::new(&shop, scene.seed) };
     let mut sale = scene.sale_of(&shop, &crowd).await?;
-    // The gateway that lives on may be behind with what the other one's users bought.
     let behind = if scene.random.bool() { scene.between(20, 200) } else { Duration::ZERO };
     shop.link()?.delay(Direction::ToClient, behind);
     sale.queued(40).await?;
     scene.some_moment(&shop, &mut sale).await?;
     shop.pause()?;
-    shop.gateway(1)?.kill9()?;
-    lose_the_end(&mut scene, &shop).await?;
+    if kills {
+        shop.gateway(1)?.kill9()?;
+    }
+    lose_the_end(scene, &shop).await?;
     let lost = scene.note_lost(&shop, &sale).await?;
-    // Before the other one is told that Redis is another: its users hear nothing new while it stands still.
+    // Nobody hears anything new before the processes run on.
     scene.promise.died = Some((1, sale.place()));
+    scene.promise.may_come_back = true;
+    scene.notes.push(format!("gateway 0 was {} ms behind", behind.as_millis()));
     shop.link()?.delay(Direction::ToClient, Duration::ZERO);
-    shop.resume()?;
+    shop.writer(0)?.resume()?;
+    shop.gateway(0)?.resume()?;
     if lost == 0 {
         return Err(nothing_lost());
     }
-    let silence = scene.between(0, 4_000);
-    sleep(silence).await;
-    shop.gateway(1)?.start().await?;
-    scene.notes.push(format!("the living gateway was {} ms behind", behind.as_millis()));
-    scene.promise.may_come_back = true;
-    scene.conclude(&mut shop, vec![sale]).await
+    Ok((shop, sale))
 }

@@ -46,6 +46,8 @@ pub(crate) enum Drill {
     FunctionsFlushed,
     /// A link between one gateway and Redis swallows, delays and repeats
     LinkSwallowsDelaysRepeats,
+    /// Calls reach Redis when their users have long been refused and new stock has come
+    LateCopiesWhenStockComes,
     /// Few units in few shards, pulled by both gateways
     LastUnitsPulledByTwo,
     /// A third gateway starts in mid-sale and never says "sold out" wrongly
@@ -66,6 +68,8 @@ pub(crate) enum Drill {
     SlotMovedWhileSelling,
     /// A gateway and Redis die at once, and Redis loses acknowledged data
     GatewayAndRedisKilled,
+    /// A gateway is silent through a recovery in which Redis loses what it had acknowledged, and comes back
+    GatewaySilentAndRedisKilled,
     /// Every named crash point of gateway and writer
     CrashPoints,
 }
@@ -99,6 +103,7 @@ impl Drill {
             Self::WriterOffThenBacklog => processes::writer_off_then_backlog(scene).await,
             Self::FunctionsFlushed => redis_faults::functions_flushed(scene).await,
             Self::LinkSwallowsDelaysRepeats => links::link_swallows_delays_repeats(scene).await,
+            Self::LateCopiesWhenStockComes => links::late_copies_when_stock_comes(scene).await,
             Self::LastUnitsPulledByTwo => stock::last_units_pulled_by_two(scene).await,
             Self::ColdGatewayMidSale => stock::cold_gateway_mid_sale(scene).await,
             Self::RedeliveryAfterCommit => processes::redelivery_after_commit(scene).await,
@@ -109,6 +114,7 @@ impl Drill {
             Self::ClusterMasterKilled => cluster::cluster_master_killed(scene).await,
             Self::SlotMovedWhileSelling => cluster::slot_moved_while_selling(scene).await,
             Self::GatewayAndRedisKilled => losses::gateway_and_redis_killed(scene).await,
+            Self::GatewaySilentAndRedisKilled => losses::gateway_silent_and_redis_killed(scene).await,
             Self::CrashPoints => crash_points::crash_points(scene).await,
         }
     }
@@ -145,6 +151,17 @@ impl Scene {
 
     pub(crate) async fn shop(&self, plan: ShopPlan) -> Result<Shop> {
         Shop::open(&self.premises, plan).await
+    }
+
+    /// Stock for most of the usual crowd, so that there are units for as long as people come.
+    pub(crate) fn ample_stock(&self) -> Vec<u32> {
+        if self.premises.is_quick { vec![500, 300, 200] } else { vec![1_200, 800, 500] }
+    }
+
+    /// Lets the usual crowd in over a longer time.
+    pub(crate) async fn long_sale(&mut self, shop: &Shop) -> Result<Sale> {
+        let usual = Crowd::new(shop, self.seed);
+        self.sale_of(shop, &Crowd { spread: usual.spread * 3, ..usual }).await
     }
 
     /// Lets the usual crowd in.
@@ -192,7 +209,7 @@ impl Scene {
         for sale in &mut sales {
             sale.answered().await?;
         }
-        let mut left = settled(shop, SETTLED_MAX).await?;
+        let left = settled(shop, SETTLED_MAX).await?;
         for sale in sales {
             told.users.extend(sale.close().await?.users);
         }
@@ -212,8 +229,7 @@ impl Scene {
             promise: &self.promise,
         };
         let mut audited = audit(&evidence);
-        left.append(&mut audited.violations);
-        audited.violations = left;
+        audited.add("not settled", left);
         for program in shop.gateways.iter().chain(&shop.writers) {
             if program.log().contains("panicked at") {
                 audited.violations.push(format!("{} panicked", program.name()));

@@ -15,8 +15,9 @@ const BACKLOG_MAX: Duration = Duration::from_secs(60);
 
 /// kill -9 of one of two gateways; it comes back on its address.
 pub(super) async fn gateway_killed(mut scene: Scene) -> Result<Ended> {
-    let mut shop = scene.shop(ShopPlan::default()).await?;
-    let mut sale = scene.sale(&shop).await?;
+    let stock = if scene.random.bool() { scene.ample_stock() } else { ShopPlan::default().stock };
+    let mut shop = scene.shop(ShopPlan { stock, ..ShopPlan::default() }).await?;
+    let mut sale = scene.long_sale(&shop).await?;
     scene.some_moment(&shop, &mut sale).await?;
     let victim = scene.random.usize(..shop.gateways.len());
     let pause = scene.between(0, 800);
@@ -26,24 +27,26 @@ pub(super) async fn gateway_killed(mut scene: Scene) -> Result<Ended> {
     scene.conclude(&mut shop, vec![sale]).await
 }
 
-/// kill -9 of the one writer; it comes back, and is killed again.
+/// kill -9 of a writer, the only one or one of two; it comes back, and one is killed again.
 pub(super) async fn writer_killed(mut scene: Scene) -> Result<Ended> {
-    let mut shop = scene.shop(ShopPlan::default()).await?;
+    let writers = scene.random.usize(1..=2);
+    let mut shop = scene.shop(ShopPlan { writers, ..ShopPlan::default() }).await?;
     let mut sale = scene.sale(&shop).await?;
     for _ in 0..2 {
         scene.some_moment(&shop, &mut sale).await?;
-        let pause = scene.between(0, 800);
-        shop.writer(0)?.kill9()?;
+        let (victim, pause) = (scene.random.usize(..writers), scene.between(0, 800));
+        shop.writer(victim)?.kill9()?;
         sleep(pause).await;
-        shop.writer(0)?.start().await?;
+        shop.writer(victim)?.start().await?;
     }
     scene.conclude(&mut shop, vec![sale]).await
 }
 
 /// kill -9 of MariaDB; it comes back on its data. Longer than two seconds, and gateways acknowledge nothing.
 pub(super) async fn mariadb_killed(mut scene: Scene) -> Result<Ended> {
-    let mut shop = scene.shop(ShopPlan { writers: 2, ..ShopPlan::default() }).await?;
-    let mut sale = scene.sale(&shop).await?;
+    let stock = scene.ample_stock();
+    let mut shop = scene.shop(ShopPlan { writers: 2, stock, ..ShopPlan::default() }).await?;
+    let mut sale = scene.long_sale(&shop).await?;
     scene.some_moment(&shop, &mut sale).await?;
     let pause = scene.outage(0, 5_000);
     scene.premises.mariadb.kill9().await?;

@@ -12,8 +12,9 @@ use crate::shop::{ACTIVITY, RedisPlan, SHARDS, Shop, ShopPlan};
 /// kill -9 and a start on the same data, which was on the disk before anybody was told.
 pub(super) async fn redis_killed_always(mut scene: Scene) -> Result<Ended> {
     let redis = RedisPlan::One(Persistence::Always);
-    let mut shop = scene.shop(ShopPlan { redis, ..ShopPlan::default() }).await?;
-    let mut sale = scene.sale(&shop).await?;
+    let stock = scene.ample_stock();
+    let mut shop = scene.shop(ShopPlan { redis, stock, ..ShopPlan::default() }).await?;
+    let mut sale = scene.long_sale(&shop).await?;
     scene.some_moment(&shop, &mut sale).await?;
     let pause = scene.outage(0, 2_000);
     shop.servers.one()?.kill9().await?;
@@ -24,8 +25,9 @@ pub(super) async fn redis_killed_always(mut scene: Scene) -> Result<Ended> {
 
 /// SIGSTOP for some seconds: connections stay, nothing is answered.
 pub(super) async fn redis_paused(mut scene: Scene) -> Result<Ended> {
-    let mut shop = scene.shop(ShopPlan::default()).await?;
-    let mut sale = scene.sale(&shop).await?;
+    let stock = scene.ample_stock();
+    let mut shop = scene.shop(ShopPlan { stock, ..ShopPlan::default() }).await?;
+    let mut sale = scene.long_sale(&shop).await?;
     scene.some_moment(&shop, &mut sale).await?;
     let pause = scene.outage(500, 6_000);
     shop.servers.one()?.pause().await?;
@@ -37,8 +39,9 @@ pub(super) async fn redis_paused(mut scene: Scene) -> Result<Ended> {
 
 /// FUNCTION FLUSH at several moments.
 pub(super) async fn functions_flushed(mut scene: Scene) -> Result<Ended> {
-    let mut shop = scene.shop(ShopPlan::default()).await?;
-    let mut sale = scene.sale(&shop).await?;
+    let stock = scene.ample_stock();
+    let mut shop = scene.shop(ShopPlan { stock, ..ShopPlan::default() }).await?;
+    let mut sale = scene.long_sale(&shop).await?;
     for _ in 0..4 {
         scene.some_moment(&shop, &mut sale).await?;
         shop.servers.one()?.cli(&["FUNCTION", "FLUSH"]).await?;
@@ -51,8 +54,9 @@ pub(super) async fn functions_flushed(mut scene: Scene) -> Result<Ended> {
 /// The stock of one shard is deleted. An absent key is `NOT_LOADED`, never zero: users of that shard hear BUSY. The
 /// operator closes the shard by deleting its meta, and the recovery restores it from SQL and what gateways know.
 pub(super) async fn shard_keys_deleted(mut scene: Scene) -> Result<Ended> {
-    let mut shop = scene.shop(ShopPlan::default()).await?;
-    let mut sale = scene.sale(&shop).await?;
+    let stock = scene.ample_stock();
+    let mut shop = scene.shop(ShopPlan { stock, ..ShopPlan::default() }).await?;
+    let mut sale = scene.long_sale(&shop).await?;
     scene.some_moment(&shop, &mut sale).await?;
     let shard = scene.random.usize(..SHARDS);
     let mut connection = shop.shard_connection(shard).await?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rushgate_servers::Direction;
 use tokio::time::sleep;
 
 use super::{Ended, Scene};
@@ -12,7 +13,12 @@ use crate::shop::{ACTIVITY, ShopPlan};
 /// Many SKUs of very few units: most users find their shard empty, and both gateways pull what is elsewhere.
 pub(super) async fn last_units_pulled_by_two(mut scene: Scene) -> Result<Ended> {
     let stock = (0..24).map(|_| scene.random.u32(1..=12)).collect();
-    let mut shop = scene.shop(ShopPlan { stock, ..ShopPlan::default() }).await?;
+    let mut shop = scene.shop(ShopPlan { stock, has_link: true, ..ShopPlan::default() }).await?;
+    // A unit is moving for long if the gateway that moves it is far from Redis.
+    let distance = if scene.random.bool() { scene.between(5, 60) } else { Duration::ZERO };
+    shop.link()?.delay(Direction::ToClient, distance);
+    shop.link()?.delay(Direction::ToServer, distance);
+    scene.notes.push(format!("gateway 0 was {} ms from Redis", distance.as_millis()));
     let crowd =
         Crowd { spread: Duration::from_millis(300), pairs_percent: 25, ..Crowd::new(&shop, scene.seed) };
     let sale = scene.sale_of(&shop, &crowd).await?;
