@@ -242,18 +242,32 @@ fn the_import_check_sees_what_it_must_see() {
     assert_eq!(parts(a, tests), ["cli"]);
 }
 
+/// Whether a path begins with this crate's name; modules of ours may have the same.
+fn is_used(name: &str, code: &str) -> bool {
+    let path = format!("{name}::");
+    code.match_indices(&path).any(|(at, _)| {
+        !code[..at].ends_with(|before: char| before.is_alphanumeric() || matches!(before, '_' | ':'))
+    })
+}
+
+#[test]
+fn a_crate_is_told_from_a_module_of_the_same_name() {
+    for code in
+        ["use redis::Value;", "    redis::cmd(\"PING\")", "let a: Option<redis::Value> = b(&redis::c);"]
+    {
+        assert!(is_used("redis", code), "{code}");
+    }
+    for code in ["use crate::store::redis::RedisShards;", "pub mod redis;", "credis::a()"] {
+        assert!(!is_used("redis", code), "{code}");
+    }
+}
+
 #[test]
 fn each_outside_crate_has_its_place() {
     let mut broken = Vec::new();
     for (file, text) in library() {
         for (name, places) in ONLY_IN {
-            // A module of our own may have a crate's name: that one is reached by a path.
-            let named = format!("{name}::");
-            let is_the_crates = |line: &str, at: usize| !line[..at].ends_with([':', '_', '.']);
-            let uses = text.lines().any(|line| {
-                let line = line.split("//").next().unwrap();
-                line.match_indices(&named).any(|(at, _)| is_the_crates(line, at))
-            });
+            let uses = text.lines().any(|line| is_used(name, line.split("//").next().unwrap()));
             if uses && !places.iter().any(|place| file.starts_with(place)) {
                 broken.push(format!("src/{file} uses {name}, which belongs to {places:?}"));
             }

@@ -240,7 +240,7 @@ fn a_key_of_the_wrong_type_is_named_and_stops_its_shard_alone() {
     shop.redis(&["SET", &buyers, "somebody's"]);
     let in_doubt = doubt(&shop, &gateway, 2);
     told_of(&gateway, 2, &in_doubt, &format!("the key {buyers}"));
-    let elsewhere = (3..=u64::MAX).find(|id| ShardId::of(UserId(*id)) != ShardId::of(UserId(2))).unwrap();
+    let elsewhere = (3..1000).find(|id| ShardId::of(UserId(*id)) != ShardId::of(UserId(2))).unwrap();
     assert_eq!(shop.app(&gateway, elsewhere).ask(&buy(SALE, SKU, 1)).status, Status::Queued);
     shop.redis(&["DEL", &buyers]);
     if had {
