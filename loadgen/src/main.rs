@@ -1,5 +1,6 @@
 //! The binary `rushgate-loadgen`: argument parsing only.
 
+mod books;
 mod churn;
 mod flood;
 mod idle;

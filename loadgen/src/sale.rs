@@ -8,11 +8,10 @@ use rushgate::config::parse_duration;
 use rushgate::protocol::{ActivityId, SkuId};
 use rushgate::rehearsal::{Mode, Progress, Quantities, Rehearsed, SalePlan, Silent, TerminalBar, rehearse};
 
+use crate::books::{check_books, source};
 use crate::output::{Failure, print};
 use crate::target::{KeyArgs, resolve};
 
-/// The gateway's database in its data folder.
-const DATABASE_FILE: &str = "rushgate.db";
 /// Violations told one by one.
 const SENTENCES_MAX: usize = 20;
 
@@ -55,6 +54,19 @@ pub(crate) struct SaleArgs {
     /// How long a user goes on trying (also while the gateway is away)
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     patience: Duration,
+    /// How long a winner waits for the push of his order
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    push_wait: Duration,
+    /// Gateways, each directly (not a balancer), that a share of the users hold one more connection to, only to listen:
+    /// whether results are pushed on other gateways than the one that sold
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    listen_addr: Vec<String>,
+    /// Share of users who listen there
+    #[arg(long, value_name = "0..1", default_value_t = 0.05, requires = "listen_addr")]
+    listen_share: f64,
+    /// How long the audit waits for writers to settle what was sold
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    settle_patience: Duration,
     /// Decides which users do what
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -67,14 +79,9 @@ pub(crate) struct SaleArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
-    let database = args.keys.data_dir.join(DATABASE_FILE);
-    if !database.is_file() {
-        return Err(Failure::cannot_start(format!(
-            "there is no database {}; name the gateway's data folder with --data-dir (`rushgate serve` makes it)",
-            database.display()
-        )));
-    }
-    let minter = Arc::new(args.keys.minter()?);
+    let config = args.keys.gateway()?;
+    check_books(&config)?;
+    let minter = Arc::new(args.keys.minter_for(&config)?);
     let plan = plan(args)?;
     let progress: Arc<dyn Progress> =
         if args.json { Arc::new(Silent) } else { Arc::new(TerminalBar::default()) };
@@ -82,8 +89,11 @@ pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::cannot_start(format!("the runtime cannot start: {error}")))?;
-    let rehearsed = runtime.block_on(rehearse(plan, minter, &database, progress));
-    show(&rehearsed.map_err(Failure::cannot_start)?, args.json)
+    let rehearsed = runtime.block_on(async {
+        let source = source(&config).await?;
+        rehearse(plan, minter, &source, progress).await.map_err(Failure::cannot_start)
+    });
+    show(&rehearsed?, args.json)
 }
 
 fn show(rehearsed: &Rehearsed, json: bool) -> Result<(), Failure> {
@@ -108,6 +118,10 @@ fn plan(args: &SaleArgs) -> Result<SalePlan, Failure> {
     for addr in &args.addr {
         addrs.push(resolve(addr)?);
     }
+    let mut listen_addrs = Vec::new();
+    for addr in &args.listen_addr {
+        listen_addrs.push(resolve(addr)?);
+    }
     let mut plan = SalePlan::new(addrs, args.users, ActivityId(args.activity), SkuId(args.sku));
     plan.first_user = args.first_user;
     plan.connections = args.connections;
@@ -117,6 +131,10 @@ fn plan(args: &SaleArgs) -> Result<SalePlan, Failure> {
     plan.retry_share = args.retry_share;
     plan.double_share = args.double_share;
     plan.patience = args.patience;
+    plan.push_wait = args.push_wait;
+    plan.settle_patience = args.settle_patience;
+    plan.listen_share = if listen_addrs.is_empty() { 0.0 } else { args.listen_share };
+    plan.listen_addrs = listen_addrs;
     plan.seed = args.seed;
     Ok(plan)
 }

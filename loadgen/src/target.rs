@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use rushgate::admission::identity::{DEV_SECRET_FILE, IdentityKind, MintKey, MintSettings, Minter};
+use rushgate::config::{Config, ConfigFile, KeyFiles, Sources};
 use rushgate::protocol::{ActivityId, SkuId, UserId};
+use rushgate::store::crash_point;
 
 use crate::output::Failure;
 
@@ -16,36 +18,64 @@ pub(crate) const TOKEN_VALID_FOR: Duration = Duration::from_secs(7200);
 /// Where the keys for tokens are.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
-    /// The gateway's data folder: its secret for the tokens (`sale` reads its database there, too)
+    /// The gateway's configuration file: what it says of tokens holds here, too (`sale` reads orders where it says)
+    #[arg(long, value_name = "FILE", conflicts_with = "data_dir")]
+    config: Option<PathBuf>,
+    /// Without --config, the gateway's data folder: its secret for the tokens (`sale` reads its database there, too)
     #[arg(long, value_name = "DIR", default_value = "rushgate-data")]
-    pub(crate) data_dir: PathBuf,
-    /// The HS256 secret for the tokens, if it is not the data folder's
+    data_dir: PathBuf,
+    /// The HS256 secret for the tokens, if it is not the gateway's
     #[arg(long, value_name = "FILE", conflicts_with = "private_key_file")]
     secret_file: Option<PathBuf>,
     /// The private key (PEM) for the tokens, when the gateway checks EdDSA
     #[arg(long, value_name = "FILE")]
     private_key_file: Option<PathBuf>,
-    /// The tokens' audience
-    #[arg(long, value_name = "NAME", default_value = "rushgate")]
-    audience: String,
+    /// The tokens' audience [default: as configured, else rushgate]
+    #[arg(long, value_name = "NAME")]
+    audience: Option<String>,
     /// The tokens' issuer, if the gateway asks for one
     #[arg(long, value_name = "NAME")]
     issuer: Option<String>,
 }
 
 impl KeyArgs {
+    /// The gateway's configuration, or what follows from its data folder.
+    pub(crate) fn gateway(&self) -> Result<Config, Failure> {
+        let Some(file) = &self.config else {
+            let mut config = Config::default();
+            config.store.data_dir.clone_from(&self.data_dir);
+            return Ok(config);
+        };
+        let mut env: Vec<_> = std::env::vars_os().collect();
+        // It is named like a key and is none.
+        env.retain(|(name, _)| name != crash_point::VARIABLE);
+        let file = ConfigFile::Required(file.clone());
+        let sources = Sources { file, env, set: Vec::new(), key_files: KeyFiles::Unopened };
+        Config::load(&sources).map_err(Failure::cannot_start)
+    }
+
     /// Makes tokens that the gateway accepts.
     pub(crate) fn minter(&self) -> Result<Minter, Failure> {
+        self.minter_for(&self.gateway()?)
+    }
+
+    /// The same, of the gateway with this configuration.
+    pub(crate) fn minter_for(&self, config: &Config) -> Result<Minter, Failure> {
         let key = match (&self.secret_file, &self.private_key_file) {
             (Some(file), _) => MintKey::SecretFile(file.clone()),
             (None, Some(file)) => MintKey::PrivateKeyFile(file.clone()),
-            // Read only: a secret made here would not be the gateway's.
-            (None, None) => MintKey::SecretFile(self.data_dir.join(DEV_SECRET_FILE)),
+            (None, None) => MintKey::SecretFile(match &config.auth.secret_file {
+                Some(file) => file.clone(),
+                // Read only: a secret made here would not be the gateway's.
+                None => config.store.data_dir.join(DEV_SECRET_FILE),
+            }),
         };
-        let settings = MintSettings { key, audience: self.audience.clone(), issuer: self.issuer.clone() };
-        Minter::new(&settings).map_err(|error| {
+        let audience = self.audience.as_ref().unwrap_or(&config.auth.audience).clone();
+        let issuer = self.issuer.clone().or_else(|| config.auth.issuer.clone());
+        Minter::new(&MintSettings { key, audience, issuer }).map_err(|error| {
             Failure::cannot_start(format!(
-                "no tokens can be made: {error}; --data-dir names the gateway's folder, --secret-file another secret"
+                "no tokens can be made: {error}; --config names the gateway's configuration, --data-dir its folder, \
+                 --secret-file another secret"
             ))
         })
     }

@@ -20,7 +20,9 @@ use crate::admission::limits::Limits;
 use crate::config::{Config, IpOverride, Sources, parse_duration};
 use crate::gateway::Gateway;
 use crate::protocol::{ActivityId, SkuId};
-use crate::rehearsal::{Mode, Progress, RehearsalError, Report, SalePlan, Silent, TerminalBar, rehearse};
+use crate::rehearsal::{
+    Mode, Progress, RehearsalError, Report, SalePlan, Silent, Source, TerminalBar, rehearse,
+};
 
 /// Up to so many users each have a connection of their own.
 const APP_USERS_MAX: u32 = 20_000;
@@ -166,8 +168,8 @@ fn plan(args: &DemoArgs, addr: SocketAddr) -> SalePlan {
 async fn buy_and_audit(plan: SalePlan, minter: Arc<Minter>, args: &DemoArgs) -> Result<Report, Failure> {
     let progress: Arc<dyn Progress> =
         if args.json { Arc::new(Silent) } else { Arc::new(TerminalBar::default()) };
-    let database = args.data_dir.join("rushgate.db");
-    match rehearse(plan, minter, &database, progress).await {
+    let source = Source::Sqlite(args.data_dir.join("rushgate.db"));
+    match rehearse(plan, minter, &source, progress).await {
         Ok(rehearsed) => Ok(rehearsed.report),
         Err(RehearsalError::Sale(error)) => Err(Failure::cannot_start(error.to_string())),
         Err(RehearsalError::Books(error)) => Err(Failure::bad_result(error.to_string())),

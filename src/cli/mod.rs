@@ -7,12 +7,14 @@
 
 mod activity;
 mod activity_args;
+mod admin_port;
 mod demo;
 mod output;
 mod probe;
 mod production;
 mod serve;
 mod startup;
+mod stop_signals;
 mod token;
 mod writer;
 mod writer_probe;

@@ -3,27 +3,52 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
+use tokio::sync::watch;
+
 use crate::admin::http::Probe;
 use crate::gateway::{Ending, Event, Gateway, Rung};
+use crate::store::shared::KeeperState;
 
 /// The process's probe: it is asked from the start on, before there is a gateway.
 #[derive(Debug, Default)]
-pub(super) struct ServeProbe(OnceLock<Arc<Gateway>>);
+pub(super) struct ServeProbe(OnceLock<Serving>);
+
+#[derive(Debug)]
+struct Serving {
+    gateway: Arc<Gateway>,
+    /// Where the store is shared.
+    keeper: Option<watch::Receiver<KeeperState>>,
+}
 
 impl ServeProbe {
     /// The gateway is there.
-    pub(super) fn serves(&self, gateway: Gateway) -> Arc<Gateway> {
-        Arc::clone(self.0.get_or_init(|| Arc::new(gateway)))
+    pub(super) fn serves(
+        &self,
+        gateway: Gateway,
+        keeper: Option<watch::Receiver<KeeperState>>,
+    ) -> Arc<Gateway> {
+        let serving = self.0.get_or_init(|| Serving { gateway: Arc::new(gateway), keeper });
+        Arc::clone(&serving.gateway)
     }
 }
 
 impl Probe for ServeProbe {
     fn not_ready(&self) -> Vec<&'static str> {
-        self.0.get().map_or_else(|| vec!["starting"], |gateway| gateway.not_ready())
+        let Some(Serving { gateway, keeper }) = self.0.get() else { return vec!["starting"] };
+        let keeper = keeper.as_ref().map(|keeper| *keeper.borrow());
+        // The cause first, then what comes of it.
+        keeper.iter().flat_map(KeeperState::not_ready).chain(gateway.not_ready()).collect()
     }
 
     fn metrics(&self) -> String {
-        self.0.get().map_or_else(String::new, |gateway| metrics(gateway))
+        let Some(Serving { gateway, keeper }) = self.0.get() else { return String::new() };
+        let mut text = metrics(gateway);
+        if let Some(keeper) = keeper {
+            put_keeper(&mut text, *keeper.borrow());
+        }
+        let ready = u64::from(self.not_ready().is_empty());
+        single(&mut text, "rushgate_ready", "gauge", "1 when clients may come", ready);
+        text
     }
 }
 
@@ -47,6 +72,7 @@ fn metrics(gateway: &Gateway) -> String {
         ("rushgate_pushes_total", "RESULT_PUSH frames handed to a connection", Event::Push),
         ("rushgate_store_calls_total", "Calls that the store answered", Event::CallAnswered),
         ("rushgate_store_calls_repeated_total", "Calls without a reply, repeated", Event::CallRepeated),
+        ("rushgate_archive_lookups_total", "RESULTs answered from the database", Event::LookedUp),
         ("rushgate_recoveries_total", "Recoveries that took this gateway's marks in time", Event::HandedIn),
         ("rushgate_promises_offered_total", "Orders offered again after a recovery", Event::OfferedAgain),
         ("rushgate_promises_failed_total", "Acknowledged orders that ended FAILED", Event::PromiseFailed),
@@ -64,13 +90,23 @@ fn metrics(gateway: &Gateway) -> String {
     ] {
         single(&mut text, name, "gauge", help, value);
     }
-    single(&mut text, "rushgate_ready", "gauge", "1 when clients may come", {
-        u64::from(gateway.not_ready().is_empty())
-    });
     text
 }
 
-fn single(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
+/// What the heartbeat and recoveries have come to.
+pub(super) fn put_keeper(text: &mut String, state: KeeperState) {
+    for (name, help, value) in [
+        ("rushgate_recoveries_led_total", "Recoveries led to their end", state.recoveries_led),
+        ("rushgate_promises_broken_total", "Reservations given up in recoveries", state.promises_broken),
+        ("rushgate_leases_lost_total", "Times the lease ran out", state.leases_lost),
+    ] {
+        single(text, name, "counter", help, value);
+    }
+    let help = "How long shards were closed at the last recovery";
+    single(text, "rushgate_last_closed_ms", "gauge", help, state.last_closed_ms);
+}
+
+pub(super) fn single(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
     // Writing to a String does not fail.
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
 }

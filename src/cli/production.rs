@@ -71,7 +71,7 @@ pub(super) async fn open_shared_store(config: &Config) -> Result<Arc<SharedStore
 }
 
 /// Tries until it is done or somebody has to mend something first.
-async fn patiently<T, E: Display, F: Future<Output = Result<T, E>>>(
+pub(super) async fn patiently<T, E: Display, F: Future<Output = Result<T, E>>>(
     mut attempt: impl FnMut() -> F,
     is_temporary: fn(&E) -> bool,
 ) -> Result<T, Failure> {
@@ -87,7 +87,7 @@ async fn patiently<T, E: Display, F: Future<Output = Result<T, E>>>(
             Err(error) if is_temporary(&error) => {
                 match failures.failed(Instant::now()) {
                     Say::Nothing => {}
-                    Say::First => tracing::warn!("cannot start yet: {error}"),
+                    Say::First => tracing::warn!("cannot start yet: {error}; it is tried again"),
                     Say::Summary(failures) => tracing::warn!(failures, "still cannot start: {error}"),
                 }
                 tokio::time::sleep(pause).await;

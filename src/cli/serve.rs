@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
+use super::admin_port::open_admin;
 use super::output::{print, start_logging};
 use super::probe::ServeProbe;
 use super::production::open_shared_store;
 use super::startup::{gateway_settings, open_store, runtime, verifier};
+use super::stop_signals::StopSignals;
 use super::{ConfigArgs, Failure};
-use crate::admin::http;
 use crate::admission::limits::Limits;
 use crate::config::{Config, KeyFiles, StoreKind};
 use crate::gateway::{Gateway, Settings, StartError};
 use crate::store::catalog::Catalogue;
 use crate::store::crash_point;
-use crate::store::shared::SharedStore;
+use crate::store::shared::{KeeperState, SharedStore};
 use crate::store::sql::SqliteStore;
 use crate::store::{ReservationStore, StoreError};
 
@@ -60,6 +60,9 @@ trait ServedStore: ReservationStore + Catalogue {
     const IS_REMOTE: bool;
 
     fn leave(&self) -> impl Future<Output = ()> + Send;
+
+    /// How heartbeat and recoveries stand, where there are any.
+    fn keeper_state(&self) -> Option<watch::Receiver<KeeperState>>;
 }
 
 impl ServedStore for SqliteStore {
@@ -67,6 +70,10 @@ impl ServedStore for SqliteStore {
 
     async fn leave(&self) {
         self.close().await;
+    }
+
+    fn keeper_state(&self) -> Option<watch::Receiver<KeeperState>> {
+        None
     }
 }
 
@@ -78,6 +85,10 @@ impl ServedStore for SharedStore {
         if let Err(error) = self.retire().await {
             tracing::warn!(%error, "could not be signed off; that is noticed within seconds");
         }
+    }
+
+    fn keeper_state(&self) -> Option<watch::Receiver<KeeperState>> {
+        Some(Self::keeper_state(self))
     }
 }
 
@@ -98,7 +109,7 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
     // Before anything else, so that a signal during the start is not lost.
     let mut stop = StopSignals::new()?;
     let probe = Arc::new(ServeProbe::default());
-    let admin = open_admin(config, &probe).await?;
+    let admin = open_admin(config.admin.listen, "admin.listen", &probe).await?;
     let started = tokio::select! {
         started = start(config, settings, open) => started,
         signal = stop.next() => {
@@ -107,7 +118,7 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
         }
     };
     let (gateway, store) = started?;
-    let gateway = probe.serves(gateway);
+    let gateway = probe.serves(gateway, store.keeper_state());
     if let Some(addr) = gateway.proxy_addr() {
         tracing::info!(%addr, "serves balancers that send PROXY headers");
     }
@@ -146,47 +157,6 @@ async fn start<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>(
                 tokio::time::sleep(START_PAUSE).await;
             }
             Err(error) => return Err(Failure::cannot_start(error.to_string())),
-        }
-    }
-}
-
-/// Opens the admin port, if there is to be one; its address for people.
-async fn open_admin(config: &Config, probe: &Arc<ServeProbe>) -> Result<String, Failure> {
-    let Some(listen) = config.admin.listen else { return Ok("off".to_owned()) };
-    let failed = |error| {
-        Failure::cannot_start(format!(
-            "cannot listen on {listen}: {error}; stop what uses it, or set admin.listen (\"\" = off)"
-        ))
-    };
-    let listener = TcpListener::bind(listen).await.map_err(failed)?;
-    let addr = listener.local_addr().map_err(failed)?;
-    let probe = Arc::clone(probe);
-    tokio::spawn(async move {
-        if let Err(error) = http::serve(listener, probe).await {
-            tracing::error!(%error, "the admin port ended");
-        }
-    });
-    Ok(addr.to_string())
-}
-
-/// SIGTERM and SIGINT.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::cannot_start(format!("cannot listen for signals: {error}")))
-        };
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
         }
     }
 }

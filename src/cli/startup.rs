@@ -8,8 +8,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::Failure;
 use crate::admission::identity::{Minter, Verifier, VerifyKey};
+use crate::admission::limits::Rate;
 use crate::config::{self, Config, ConnectionsMax};
-use crate::gateway::Settings;
+use crate::gateway::{LookupSettings, Settings};
 use crate::stock;
 use crate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 
@@ -50,8 +51,20 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
         write_timeout: gateway.write_timeout,
         keepalive: gateway.keepalive,
         drain_timeout: gateway.drain_timeout,
+        lookups: lookup_settings(config),
         stock: stock_settings(&config.stock),
     })
+}
+
+fn lookup_settings(config: &Config) -> LookupSettings {
+    let per_s = config.gateway.archive_lookups_per_s;
+    let connections = usize::try_from(config.mysql.connections_max).unwrap_or(usize::MAX);
+    LookupSettings {
+        keep: config.gateway.result_keep,
+        rate: Rate { rate_per_s: per_s, burst: per_s },
+        // The heartbeat goes through the same connections.
+        in_flight_max: (connections / 4).max(1),
+    }
 }
 
 fn stock_settings(stock: &config::Stock) -> stock::Settings {

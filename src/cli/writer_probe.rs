@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
+use super::probe::{put_keeper, single};
 use crate::admin::http::Probe;
 use crate::orders::{Count, Counters};
 use crate::stock::calls::ShardId;
@@ -43,9 +44,10 @@ impl Probe for WriterProbe {
             (self.stopping.load(Ordering::Relaxed), "stopping"),
             (!counters.redis_answers(), "redis does not answer"),
             (!counters.sql_answers(), "the database does not answer"),
-            (!keeper.borrow().holds_lease, "the heartbeat does not reach the database"),
         ];
-        reasons.into_iter().filter_map(|(is_so, reason)| is_so.then_some(reason)).collect()
+        let reasons = reasons.into_iter().filter_map(|(is_so, reason)| is_so.then_some(reason));
+        let keeper = *keeper.borrow();
+        reasons.chain(keeper.not_ready()).collect()
     }
 
     fn metrics(&self) -> String {
@@ -91,21 +93,6 @@ fn put_counts(text: &mut String, counters: &Counters) {
     }
 }
 
-fn put_keeper(text: &mut String, state: KeeperState) {
-    let (led, broken) = (state.recoveries_led, state.promises_broken);
-    single(text, "rushgate_recoveries_led_total", "counter", "Recoveries led to their end", led);
-    single(text, "rushgate_promises_broken_total", "counter", "Reservations given up in recoveries", broken);
-    let closed_ms = state.last_closed_ms;
-    single(
-        text,
-        "rushgate_last_closed_ms",
-        "gauge",
-        "How long shards were closed at the last recovery",
-        closed_ms,
-    );
-    single(text, "rushgate_leases_lost_total", "counter", "Times the lease ran out", state.leases_lost);
-}
-
 fn put_lags(text: &mut String, counters: &Counters) {
     let lags = || ShardId::all().map(|shard| (shard, counters.lag(shard)));
     per_shard(
@@ -143,8 +130,4 @@ fn per_shard(
         let _ = writeln!(text, "{name}{{shard=\"{}\"}} {value}", shard.number());
     }
     single(text, &format!("{name}_all"), "gauge", &format!("{help}, over all shards"), all);
-}
-
-fn single(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
 }

@@ -133,15 +133,11 @@ pub struct Writer {
     /// Events younger than this stay in the feeds, for gateways that are behind.
     #[serde(with = "text::duration")]
     pub trim_keep: Duration,
-    /// How long RESULT is answered after an activity was archived.
-    #[serde(with = "text::duration")]
-    pub result_keep: Duration,
 }
 
 impl Default for Writer {
     fn default() -> Self {
         const MINUTE: u64 = 60;
-        const DAY: u64 = 24 * 60 * MINUTE;
         Self {
             admin_listen: Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7702)),
             batch_rows_max: 1_000,
@@ -150,7 +146,6 @@ impl Default for Writer {
             claim_idle: Duration::from_secs(30),
             preheat_ahead: Duration::from_secs(10 * MINUTE),
             trim_keep: Duration::from_secs(10 * MINUTE),
-            result_keep: Duration::from_secs(30 * DAY),
         }
     }
 }

@@ -43,6 +43,8 @@ pub(super) const KEYS: &[Key] = &[
     key("gateway.write_timeout", ms(100, 5 * MINUTE_MS)),
     key("gateway.keepalive", ms(1_000, HOUR_MS)),
     key("gateway.drain_timeout", ms(100, 10 * MINUTE_MS)),
+    key("gateway.result_keep", ms(0, 10 * 365 * 24 * HOUR_MS)),
+    key("gateway.archive_lookups_per_s", Rule::Whole(1, 100_000)),
     key("gateway.worker_threads", Rule::Whole(0, 1_024)),
     key("admin.listen", Rule::AddressOrOff),
     key("store.kind", Rule::OneOf(&["sqlite", "redis"])),
@@ -75,7 +77,6 @@ pub(super) const KEYS: &[Key] = &[
     key("writer.claim_idle", ms(1_000, HOUR_MS)),
     key("writer.preheat_ahead", ms(1_000, 24 * HOUR_MS)),
     key("writer.trim_keep", ms(MINUTE_MS, 24 * HOUR_MS)),
-    key("writer.result_keep", ms(0, 10 * 365 * 24 * HOUR_MS)),
     key("stock.queue_items_max", Rule::Whole(1, 1_000_000)),
     key("stock.batch_items_max", Rule::Whole(1, 4_096)),
     // Clients wait for an answer for their patience and 10 s more; `cross` compares these two with others.

@@ -50,6 +50,11 @@ pub struct Gateway {
     /// From GOAWAY until what is left is closed.
     #[serde(with = "text::duration")]
     pub drain_timeout: Duration,
+    /// How long RESULT is answered after an activity was archived.
+    #[serde(with = "text::duration")]
+    pub result_keep: Duration,
+    /// RESULTs about archived activities, a second, over all connections.
+    pub archive_lookups_per_s: u32,
     /// Threads that serve connections; 0 = one per core.
     pub worker_threads: usize,
 }
@@ -70,6 +75,8 @@ impl Default for Gateway {
             write_timeout: Duration::from_secs(10),
             keepalive: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(5),
+            result_keep: Duration::from_secs(30 * 24 * 3600),
+            archive_lookups_per_s: 200,
             worker_threads: 0,
         }
     }

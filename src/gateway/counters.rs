@@ -104,6 +104,8 @@ counted! {
         CallAnswered = "call_answered",
         /// A call to the store got no reply in time and was repeated.
         CallRepeated = "call_repeated",
+        /// A RESULT was looked up in the database.
+        LookedUp = "looked_up",
         /// Marks were handed in for a recovery, in time.
         HandedIn = "handed_in",
         /// A promise that a recovery has lost was offered to the store again.

@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use super::clock::Now;
 use super::counters::Rung;
 use super::door::{Admitted, Door, Ticket};
+use super::lookups::Lookups;
 use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::peer::Peer;
 use crate::admission::limits::{Held, LimitedBy, Limits};
@@ -55,6 +56,14 @@ impl Refusal {
     }
 }
 
+/// Where the answer to a RESULT is.
+#[derive(Debug)]
+pub(super) enum Found {
+    Here((Status, u32, Reply)),
+    /// To be looked up.
+    InTheDatabase,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Funnel {
@@ -63,6 +72,7 @@ pub(super) struct Funnel {
     pub(super) board: Arc<Board>,
     pub(super) on_sale: ArcSwap<OnSale>,
     pub(super) door: Door,
+    pub(super) lookups: Lookups,
 }
 
 impl Funnel {
@@ -75,8 +85,8 @@ impl Funnel {
         let left = self.left(now, sale, ask.sku);
         // Frame and connection have been judged before: see `session`.
         self.rate(now, ask)?;
-        self.duplicate(ask)?;
-        switches(sale)?;
+        self.duplicate(&on_sale, ask)?;
+        switches(&on_sale, sale, ask.activity)?;
         activity(now, sale, ask)?;
         // Risk and eligibility stand here: nothing that costs more than memory may come before them.
         stock(left, ask)?;
@@ -105,8 +115,10 @@ impl Funnel {
     }
 
     /// Nothing below may turn a winner away: not a closed entry, not "sold out".
-    fn duplicate(&self, ask: &Ask<'_>) -> Result<(), Refusal> {
+    fn duplicate(&self, on_sale: &OnSale, ask: &Ask<'_>) -> Result<(), Refusal> {
         let (status, reply) = match self.buyers.standing(ask.activity, ask.user) {
+            // Not forgotten yet; the database tells it better.
+            Some(_) if on_sale.is_archived(ask.activity) => return Ok(()),
             Some(Standing::Order(mark)) if mark.state.is_live() => {
                 (Status::Already, Reply::Order(order_of(mark)))
             }
@@ -149,17 +161,20 @@ impl Funnel {
         passed.map_err(|limited| (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty))
     }
 
-    /// What RESULT says: from memory, whatever the switches and the window say.
-    pub(super) fn result(
-        &self,
-        now: Now,
-        activity: ActivityId,
-        user: UserId,
-        held: Option<&Held>,
-    ) -> (Status, u32, Reply) {
+    /// What RESULT says, whatever the switches and the window say: from memory, but for an activity that is archived.
+    pub(super) fn result(&self, now: Now, activity: ActivityId, user: UserId, held: Option<&Held>) -> Found {
         if let Err(told) = self.question_rate(now, user, held) {
-            return told;
+            return Found::Here(told);
         }
+        let archived_at_ms = self.on_sale.load().ended(activity).and_then(|ended| ended.archived_at_ms);
+        match archived_at_ms {
+            None => Found::Here(self.result_from_memory(now, activity, user)),
+            Some(at_ms) if self.lookups.is_kept(now, at_ms) => Found::InTheDatabase,
+            Some(_) => Found::Here((Status::NoOrder, 0, Reply::Empty)),
+        }
+    }
+
+    fn result_from_memory(&self, now: Now, activity: ActivityId, user: UserId) -> (Status, u32, Reply) {
         // Asked before and after: a view that became fresh in between has told of his order only after he was not
         // found; one that fell silent in between may have forgotten it.
         let was_fresh = self.board.is_fresh(now.mono_ms());
@@ -186,7 +201,9 @@ impl Funnel {
         }
         let on_sale = self.on_sale.load();
         let Some(sale) = on_sale.sale(activity) else {
-            return (Status::UnknownActivity, 0, Reply::Empty);
+            let is_over = on_sale.ended(activity).is_some();
+            let status = if is_over { Status::Ended } else { Status::UnknownActivity };
+            return (status, 0, Reply::Empty);
         };
         let holds = matches!(
             self.buyers.standing(activity, user),
@@ -225,11 +242,13 @@ impl Funnel {
     }
 }
 
-fn switches(sale: Option<&Sale>) -> Result<(), Refusal> {
-    match sale {
-        Some(sale) if !sale.entry_open => Err(Refusal::plain(Rung::Switches, Status::Ended)),
-        _ => Ok(()),
-    }
+fn switches(on_sale: &OnSale, sale: Option<&Sale>, activity: ActivityId) -> Result<(), Refusal> {
+    let is_open = match sale {
+        Some(sale) => sale.entry_open,
+        // One that is not known is told so further down.
+        None => on_sale.ended(activity).is_none(),
+    };
+    if is_open { Ok(()) } else { Err(Refusal::plain(Rung::Switches, Status::Ended)) }
 }
 
 fn activity(now: Now, sale: Option<&Sale>, ask: &Ask<'_>) -> Result<(), Refusal> {
@@ -285,6 +304,6 @@ pub(super) fn busy_hint_ms() -> u32 {
 }
 
 /// Up to as much again, so that those refused together do not come back together.
-fn with_jitter(retry_after_ms: u32) -> u32 {
+pub(super) fn with_jitter(retry_after_ms: u32) -> u32 {
     retry_after_ms.saturating_add(fastrand::u32(0..=retry_after_ms.min(1000)))
 }

@@ -15,6 +15,7 @@ mod funnel;
 mod life;
 mod linger;
 mod listener;
+mod lookups;
 mod named;
 mod on_sale;
 mod peer;
@@ -39,7 +40,7 @@ use tokio::sync::{Notify, watch};
 
 pub use conversation::Conversation;
 pub use counters::{Counters, Ending, Event, Rung};
-pub use settings::Settings;
+pub use settings::{LookupSettings, Settings};
 pub use start::{Gateway, StartError};
 
 use crate::admission::identity::{IdentityError, Verifier};

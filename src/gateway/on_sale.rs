@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::protocol::{ActivityId, ActivityState, SkuId, SkuKey};
 use crate::stock::{Board, Slot};
-use crate::store::catalog::Activity;
+use crate::store::catalog::{Activity, Ended};
 
 /// One SKU on sale.
 #[derive(Clone, Debug)]
@@ -61,14 +61,38 @@ impl Sale {
 pub(super) struct OnSale {
     /// By ascending id.
     sales: Vec<Sale>,
+    /// What has ended for good, by ascending id. One that is not archived yet may be among the sales too, closed.
+    ended: Vec<Ended>,
 }
 
 impl OnSale {
     /// Ties activities to their slots on the board.
-    pub(super) fn new(activities: Vec<Activity>, board: &Board) -> Self {
+    pub(super) fn new(activities: Vec<Activity>, mut ended: Vec<Ended>, board: &Board) -> Self {
         let mut sales: Vec<Sale> = activities.into_iter().map(|activity| tie(activity, board)).collect();
         sales.sort_by_key(|sale| sale.id);
-        Self { sales }
+        ended.sort_by_key(|one| one.id);
+        let mut on_sale = Self { sales: Vec::new(), ended };
+        for sale in &mut sales {
+            sale.entry_open &= on_sale.ended(sale.id).is_none();
+        }
+        on_sale.sales = sales;
+        on_sale
+    }
+
+    /// How many are on sale, closed ones included.
+    pub(super) fn len(&self) -> usize {
+        self.sales.len()
+    }
+
+    /// How the activity ended, if it has ended for good.
+    pub(super) fn ended(&self, id: ActivityId) -> Option<Ended> {
+        let index = self.ended.binary_search_by_key(&id, |one| one.id).ok()?;
+        self.ended.get(index).copied()
+    }
+
+    /// Whether its orders are in the database alone.
+    pub(super) fn is_archived(&self, id: ActivityId) -> bool {
+        self.ended(id).is_some_and(|ended| ended.archived_at_ms.is_some())
     }
 
     /// When the next window ends; the end of time when none will.

@@ -71,24 +71,31 @@ impl Peer {
         self.is_due.load(Ordering::Acquire) && self.is_due.swap(false, Ordering::AcqRel)
     }
 
-    /// BUYs not answered yet.
+    /// BUYs not answered yet, and RESULTs that are being looked up.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Acquire)
     }
 
-    /// A BUY went to the stock task.
+    /// A request went to another task, which will answer it.
     pub(super) fn begin(&self) {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A BUY that did not go to the stock task after all.
+    /// A request that did not go there after all.
     pub(super) fn abandon(&self) {
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Leaves the reply to a BUY.
-    pub(super) fn answer(&self, request_id: u32, status: Status, hint_ms: u32, reply: &Reply) {
-        let head = Head::reply(Opcode::Buy, request_id, status, hint_ms);
+    /// Leaves the reply to a request that was begun.
+    pub(super) fn answer(
+        &self,
+        opcode: Opcode,
+        request_id: u32,
+        status: Status,
+        hint_ms: u32,
+        reply: &Reply,
+    ) {
+        let head = Head::reply(opcode, request_id, status, hint_ms);
         {
             let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
             encode(&mut outbox.bytes, head, |_| {}, |body| reply.write(body));
@@ -168,7 +175,7 @@ mod tests {
         let (ask, asked) = std::sync::mpsc::sync_channel(0);
         let stock_task = thread::spawn(move || {
             while let Ok(request_id) = asked.recv() {
-                answering.answer(request_id, Status::SoldOut, 0, &Reply::Empty);
+                answering.answer(Opcode::Buy, request_id, Status::SoldOut, 0, &Reply::Empty);
             }
         });
         for request_id in 1..=20_000 {

@@ -11,14 +11,16 @@ use bytes::BytesMut;
 
 use super::clock::Now;
 use super::counters::{Ending, Rung};
-use super::funnel::Ask;
+use super::funnel::{Ask, Found};
 use super::named::Named;
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::admission::identity::IdentityKind;
 use crate::admission::limits::Held;
 use crate::protocol::frame::{FRAME_BYTES_MAX_BEFORE_AUTH, glance};
-use crate::protocol::{ConnectionKind, Frame, Head, Opcode, Reply, Request, Status, UserId, encode};
+use crate::protocol::{
+    ActivityId, ConnectionKind, Frame, Head, Opcode, Reply, Request, Status, UserId, encode,
+};
 
 /// Frames that are looked at ahead of time.
 const WARM_FRAMES: usize = 64;
@@ -206,7 +208,10 @@ impl Session {
                 return self.on_buy(now, frame, &ask, out);
             }
             Request::Result { activity } => {
-                self.worker.core.funnel.result(now, activity, speaker.user, self.held())
+                match self.result(now, frame.request_id, activity, speaker.user) {
+                    Some(told) => told,
+                    None => return,
+                }
             }
             Request::Activity { activity } => {
                 self.worker.core.funnel.activity(now, activity, speaker.user, self.held())
@@ -218,6 +223,27 @@ impl Session {
             self.subscribe_named(speaker.user);
         }
         self.reply(frame, status, hint_ms, &reply, out);
+    }
+
+    /// What RESULT says at once; `None`: it is looked up, and answered then.
+    fn result(
+        &self,
+        now: Now,
+        request_id: u32,
+        activity: ActivityId,
+        user: UserId,
+    ) -> Option<(Status, u32, Reply)> {
+        let funnel = &self.worker.core.funnel;
+        match funnel.result(now, activity, user, self.held()) {
+            Found::Here(told) => Some(told),
+            Found::InTheDatabase if self.peer.in_flight() >= u32::from(self.in_flight_max()) => {
+                Some((Status::TooManyInFlight, super::funnel::busy_hint_ms(), Reply::Empty))
+            }
+            Found::InTheDatabase => {
+                let asked = funnel.lookups.ask(now, &self.peer, request_id, user, activity);
+                asked.err().map(|hint_ms| (Status::Busy, hint_ms, Reply::Empty))
+            }
+        }
     }
 
     /// A service connection hears of the later life of an order that it has asked about.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::admission::Cidr;
+use crate::admission::limits::Rate;
 use crate::protocol::frame::FRAME_BYTES_MAX_AFTER_AUTH;
 use crate::stock;
 
@@ -39,6 +40,8 @@ pub struct Settings {
     pub keepalive: Duration,
     /// From GOAWAY until what is left is closed.
     pub drain_timeout: Duration,
+    /// How RESULT is answered for activities that are archived.
+    pub lookups: LookupSettings,
     /// Bounds and times of the stock engine.
     pub stock: stock::Settings,
 }
@@ -60,7 +63,29 @@ impl Default for Settings {
             write_timeout: Duration::from_secs(10),
             keepalive: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(5),
+            lookups: LookupSettings::default(),
             stock: stock::Settings::default(),
+        }
+    }
+}
+
+/// Bounds on what RESULT asks the database, over all connections.
+#[derive(Clone, Copy, Debug)]
+pub struct LookupSettings {
+    /// How long after an activity was archived its orders are told; then there is none any more.
+    pub keep: Duration,
+    /// So many a second; more are told BUSY.
+    pub rate: Rate,
+    /// So many at a time; more are told BUSY. Fewer than the database's connections, which others need too.
+    pub in_flight_max: usize,
+}
+
+impl Default for LookupSettings {
+    fn default() -> Self {
+        Self {
+            keep: Duration::from_secs(30 * 24 * 3600),
+            rate: Rate { rate_per_s: 200, burst: 200 },
+            in_flight_max: 4,
         }
     }
 }

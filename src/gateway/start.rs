@@ -24,7 +24,7 @@ use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::trouble::Trouble;
 use super::worker::Worker;
-use super::{Core, Settings, listener, worker_thread};
+use super::{Core, Settings, listener, lookups, worker_thread};
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
 use crate::stock::{Board, Buyers, Stock};
@@ -81,13 +81,15 @@ impl Gateway {
         store.drive_loads().await?;
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
-        let on_sale = OnSale::new(store.activities().await?, &board);
+        let on_sale = on_sale(store.as_ref(), &board).await?;
+        let (lookups, lookup_task) = lookups::new(&settings);
         let funnel = Funnel {
             limits,
             buyers: Arc::clone(&buyers),
             board: Arc::clone(&board),
             on_sale: ArcSwap::from_pointee(on_sale),
             door: Door::new(settings.stock.queue_items_max),
+            lookups,
         };
         let stock = Stock::new(
             settings.stock,
@@ -126,6 +128,10 @@ impl Gateway {
         tasks.extend(
             sale_clock.start(Arc::clone(&core), Arc::clone(&store)).await?.map(|task| task.abort_handle()),
         );
+        // What was archived since it was read is not in the shards any more.
+        let version = reread_if_newer(&core, store.as_ref(), version).await?;
+        let lookup_task = lookup_task.run(Arc::clone(&core), Arc::clone(&store));
+        tasks.push(tokio::spawn(lookup_task).abort_handle());
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
         tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
         let stop_workers = watch::Sender::new(false);
@@ -272,22 +278,34 @@ async fn follow_catalogue<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut know
     let mut trouble = Trouble::new("the catalogue cannot be read, or a load not be applied");
     loop {
         tokio::time::sleep(CATALOGUE_INTERVAL).await;
-        let followed = match store.version().await {
-            Ok(version) if version == known => continue,
-            Ok(version) => reread(&core, store.as_ref()).await.map(|()| known = version),
-            Err(error) => Err(error),
-        };
-        match followed {
-            Ok(()) => trouble.over(),
+        match reread_if_newer(&core, store.as_ref(), known).await {
+            Ok(version) => {
+                trouble.over();
+                known = version;
+            }
             Err(error) => trouble.happened(&error),
         }
     }
 }
 
+/// The version that is known then.
+async fn reread_if_newer<S: Catalogue>(core: &Core, store: &S, known: u64) -> Result<u64, StoreError> {
+    let version = store.version().await?;
+    if version != known {
+        reread(core, store).await?;
+    }
+    Ok(version)
+}
+
+async fn on_sale<S: Catalogue>(store: &S, board: &Board) -> Result<OnSale, StoreError> {
+    let ended = store.ended().await?;
+    Ok(OnSale::new(store.activities().await?, ended, board))
+}
+
 async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<(), StoreError> {
-    let activities = store.activities().await?;
-    tracing::info!(activities = activities.len(), "catalogue read anew");
-    core.funnel.on_sale.store(Arc::new(OnSale::new(activities, &core.funnel.board)));
+    let on_sale = on_sale(store, &core.funnel.board).await?;
+    tracing::info!(activities = on_sale.len(), "catalogue read anew");
+    core.funnel.on_sale.store(Arc::new(on_sale));
     // What it applies changes the version again.
     let loads = store.drive_loads().await?;
     if loads > 0 {

@@ -16,8 +16,8 @@ use super::door::{Admitted, Ticket};
 use super::funnel::{busy_hint_ms, order_of};
 use super::on_sale::OnSale;
 use super::recoveries::{Recoveries, Told};
-use super::trouble::Trouble;
-use crate::protocol::{ActivityState, OrderState, Reply, Status};
+use super::trouble::{Trouble, Unanswered};
+use crate::protocol::{ActivityState, Opcode, OrderState, Reply, Status};
 use crate::stock::calls::{Call, Gen, RecoveryCall, Reply as CallReply, ShardId, Snapshot};
 use crate::stock::{Outcome, PerShard, Stock};
 use crate::store::{FeedRead, HandIn, ReservationStore, StoreError, crash_point};
@@ -34,7 +34,7 @@ const ARRIVALS_MAX: usize = 128;
 
 /// What comes back from the store.
 pub(super) enum Arrival {
-    Answered { shard: ShardId, number: u64, reply: Result<CallReply, StoreError> },
+    Answered { call: Call, reply: Result<CallReply, StoreError> },
     Feeds { began_ms: u64, reads: Result<Vec<(ShardId, FeedRead)>, StoreError> },
     Snapshot { shard: ShardId, snapshot: Result<Snapshot, StoreError> },
     Recovery(Told),
@@ -169,6 +169,8 @@ impl<S: ReservationStore> StockTask<S> {
             sale.is_none_or(|sale| sale.state(sale_ms) == ActivityState::Ended)
         };
         self.stock.end_waiting(is_over);
+        // Their orders are told from the database.
+        self.stock.forget(|activity| on_sale.is_archived(activity));
     }
 
     /// A recovery asks for this gateway's marks. Nothing that it was told under an older generation counts from here.
@@ -215,17 +217,17 @@ impl<S: ReservationStore> StockTask<S> {
     fn take_in(&mut self, arrival: Arrival, snapshots_asked: &mut Vec<ShardId>, reading: &mut bool) {
         let now_ms = self.now_ms();
         match arrival {
-            Arrival::Answered { shard, number, reply: Ok(reply) } => {
+            Arrival::Answered { call: Call { shard, number, .. }, reply: Ok(reply) } => {
                 self.copies_out[shard] = self.copies_out[shard].saturating_sub(1);
                 self.sheet.event(Event::CallAnswered, 1);
                 self.call_trouble.over();
                 self.stock.on_reply(now_ms, shard, number, reply);
             }
-            Arrival::Answered { shard, number, reply: Err(error) } => {
-                self.copies_out[shard] = self.copies_out[shard].saturating_sub(1);
-                self.call_trouble.happened(&error);
+            Arrival::Answered { call, reply: Err(error) } => {
+                self.copies_out[call.shard] = self.copies_out[call.shard].saturating_sub(1);
+                self.call_trouble.happened(&Unanswered { call: &call, why: &error });
                 self.sheet.event(Event::CallRepeated, 1);
-                self.stock.on_no_reply(now_ms, shard, number);
+                self.stock.on_no_reply(now_ms, call.shard, call.number);
             }
             Arrival::Snapshot { shard, snapshot } => {
                 snapshots_asked.retain(|asked| *asked != shard);
@@ -304,7 +306,8 @@ impl<S: ReservationStore> StockTask<S> {
         let copies = &mut self.copies_out[call.shard];
         if *copies > 0 {
             self.sheet.event(Event::CallRepeated, 1);
-            self.call_trouble.happened(&"no reply within stock.call_timeout");
+            self.call_trouble
+                .happened(&Unanswered { call: &call, why: &"no reply within stock.call_timeout" });
         }
         if *copies >= COPIES_MAX {
             return;
@@ -312,11 +315,10 @@ impl<S: ReservationStore> StockTask<S> {
         *copies = copies.saturating_add(1);
         let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
         tokio::spawn(async move {
-            let (shard, number) = (call.shard, call.number);
             crash_point::pass("gateway.before_call");
             let reply = store.call(&call).await;
             crash_point::pass("gateway.after_reply");
-            let _ = arrivals.send(Arrival::Answered { shard, number, reply }).await;
+            let _ = arrivals.send(Arrival::Answered { call, reply }).await;
         });
     }
 
@@ -362,7 +364,7 @@ impl<S: ReservationStore> StockTask<S> {
         if status == Status::Queued {
             crash_point::pass("gateway.before_queued");
         }
-        ticket.peer.answer(ticket.request_id, status, hint_ms, &reply);
+        ticket.peer.answer(Opcode::Buy, ticket.request_id, status, hint_ms, &reply);
         if status == Status::Queued {
             crash_point::pass("gateway.after_queued");
         }

@@ -19,11 +19,13 @@ pub fn audit(history: &SaleHistory, books: &Books) -> Verdict {
     verdict.stock = unsigned(books.total().saturating_sub(held_by_others));
     verdict.orders = count(evidence.live_orders().filter(|(_, takes_part)| *takes_part).count());
     verdict.stock_left = unsigned(books.free_units().saturating_add(books.in_transit()));
+    checks::stock::settled(&evidence, &mut verdict);
     checks::stock::oversold(&evidence, &mut verdict);
     checks::orders::promises(&evidence, &mut verdict);
     checks::orders::unpromised(&evidence, &mut verdict);
     checks::orders::one_per_user(&evidence, &mut verdict);
     checks::stock::conservation(&evidence, &mut verdict);
+    checks::stock::counted(&evidence, &mut verdict);
     checks::stock::undersold(&evidence, &mut verdict);
     checks::stock::exact(&evidence, &mut verdict);
     checks::told::won_then_otherwise(&evidence, &mut verdict);

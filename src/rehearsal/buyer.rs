@@ -3,16 +3,18 @@
 //! One task per connection open at once (app mode) or per user at work on a shared one (service mode); each takes
 //! the next user when it is done with one. A task never fails: what goes wrong is what its user was told.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::history::{Asked, End, Event, UserHistory};
-use super::plan::{Mode, Part, SalePlan};
+use super::history::{Asked, End, Event, Listening, UserHistory};
+use super::listeners::Listeners;
+use super::plan::{LISTENING_USERS_MAX, Mode, Part, SalePlan};
 use super::progress::Progress;
 use super::recorder::Recorder;
 use crate::admission::identity::{IdentityKind, Minter};
@@ -38,6 +40,7 @@ pub(super) struct Stage {
     next_user: AtomicU32,
     /// A user's whole patience passed without a gateway: the others do not wait as long again.
     gone: AtomicBool,
+    listening: Arc<Semaphore>,
 }
 
 /// What one task has to tell: users by index.
@@ -53,17 +56,34 @@ impl Stage {
         progress: Arc<dyn Progress>,
         minter: Arc<Minter>,
     ) -> Self {
-        Self { plan, recorder, progress, minter, next_user: AtomicU32::new(0), gone: AtomicBool::new(false) }
+        let listening = Arc::new(Semaphore::new(LISTENING_USERS_MAX));
+        let (next_user, gone) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { plan, recorder, progress, minter, next_user, gone, listening }
     }
 
     /// A client of one user, or of a back end.
     pub(super) fn client(&self, user: Option<UserId>, pushes: mpsc::Sender<Push>) -> Client {
+        self.client_at(&self.plan.addrs, user, pushes)
+    }
+
+    /// The same, of these gateways.
+    pub(super) fn client_at(
+        &self,
+        addrs: &[SocketAddr],
+        user: Option<UserId>,
+        pushes: mpsc::Sender<Push>,
+    ) -> Client {
         let kind = user.map_or(IdentityKind::Service, IdentityKind::App);
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // The sale has minted one token before it began. Should a later one fail, the gateway refuses the empty
         // token, and the user's history says so.
         let token = self.minter.mint(kind, now_s, TOKEN_VALID_FOR).unwrap_or_default();
-        Client::new(&self.plan.addrs, Identity::back_end(token), Settings::default(), pushes)
+        Client::new(addrs, Identity::back_end(token), Settings::default(), pushes)
+    }
+
+    /// Waits until one more user may listen elsewhere.
+    pub(super) async fn may_listen(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.listening).acquire_owned().await.ok()
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -108,6 +128,7 @@ async fn app_task(stage: &Stage, task: usize) -> Told {
         let part = stage.plan.part(index);
         let (pushes, mut pushed) = mpsc::channel(APP_PUSHES_MAX);
         let client = stage.client(Some(part.user), pushes);
+        let listeners = Listeners::open(stage, &part).await;
         let mut events = Vec::new();
         let end = buy(stage, task, &client, &part, None, &mut events).await;
         if matches!(end, End::Won(_)) {
@@ -118,10 +139,26 @@ async fn app_task(stage: &Stage, task: usize) -> Told {
         while let Ok(push) = pushed.try_recv() {
             note_push(stage, task, &push, &mut events);
         }
-        told.push((index, finish(&part, end, events)));
+        let listening = listen(stage, task, listeners, end, &mut events).await;
+        told.push((index, finish(&part, end, listening, events)));
         stage.progress.step();
     }
     told
+}
+
+/// What a user who listens elsewhere hears there, if there is anything to be heard.
+async fn listen(
+    stage: &Stage,
+    task: usize,
+    listeners: Listeners,
+    end: End,
+    events: &mut Vec<Event>,
+) -> Listening {
+    if matches!(end, End::Won(_)) {
+        return listeners.hear(stage, task, events).await;
+    }
+    listeners.close().await;
+    Listening::default()
 }
 
 async fn wait_for_push(
@@ -193,8 +230,10 @@ async fn service_task(stage: &Stage, task: usize, client: &Client) -> Told {
     while let Some(index) = stage.take_user() {
         let part = stage.plan.part(index);
         let on_behalf = Stage::on_behalf(&part);
+        let listeners = Listeners::open(stage, &part).await;
         let end = buy(stage, task, client, &part, Some(on_behalf), &mut events).await;
-        told.push((index, finish(&part, end, std::mem::take(&mut events))));
+        let listening = listen(stage, task, listeners, end, &mut events).await;
+        told.push((index, finish(&part, end, listening, std::mem::take(&mut events))));
         stage.progress.step();
     }
     told
@@ -260,7 +299,7 @@ pub(super) async fn ask_result(
 }
 
 /// Drops the events of users about whom nothing but a plain refusal is to be said.
-fn finish(part: &Part, end: End, mut events: Vec<Event>) -> UserHistory {
+fn finish(part: &Part, end: End, listening: Listening, mut events: Vec<Event>) -> UserHistory {
     let is_plain = !part.is_doubled
         && !part.is_retried
         && !matches!(end, End::Won(_))
@@ -268,7 +307,7 @@ fn finish(part: &Part, end: End, mut events: Vec<Event>) -> UserHistory {
     if is_plain {
         events = Vec::new();
     }
-    UserHistory { quantity: part.quantity, end, events }
+    UserHistory { quantity: part.quantity, listening, end, events }
 }
 
 const fn end_of(outcome: Outcome) -> End {

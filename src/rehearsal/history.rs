@@ -101,11 +101,22 @@ pub enum End {
     Unreachable,
 }
 
+/// A user's further connections, each to another gateway, that only listen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listening {
+    /// How many there were when he had won.
+    pub connections: u8,
+    /// How many of them were pushed his order.
+    pub heard: u8,
+}
+
 /// One user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserHistory {
     /// Units wanted.
     pub quantity: u16,
+    /// On other gateways.
+    pub listening: Listening,
     /// How it ended.
     pub end: End,
     /// What he was told, in the order of telling; empty for users who were plainly refused.
@@ -121,6 +132,16 @@ impl UserHistory {
     /// Whether he was told QUEUED and heard no push of that order.
     pub fn is_unpushed(&self) -> bool {
         self.was_queued() && !self.events.iter().any(|event| event.asked == Asked::Push)
+    }
+
+    /// Whether he listened on several gateways, so that it can be told what was pushed where he did not buy.
+    pub const fn is_listening(&self) -> bool {
+        self.listening.connections > 1
+    }
+
+    /// Whether his order was pushed to a gateway that he did not buy on: of several that pushed it, one at most is his.
+    pub const fn was_pushed_elsewhere(&self) -> bool {
+        self.listening.heard > 1
     }
 
     /// Whether an outcome was unknown to him at some time.

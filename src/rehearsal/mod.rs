@@ -1,8 +1,8 @@
 //! A sale rehearsed against a running gateway, then audited.
 //!
 //! Used by `rushgate demo` and `rushgate-loadgen sale`; it speaks to the gateway only through its port and to the
-//! database only by queries of its own. The steps: [`SalePlan`] says who buys what and how, [`run_sale`] lets
-//! them buy and writes down what each was told ([`SaleHistory`]), [`Books::read`] reads the database, [`audit()`] compares both, and a
+//! database only by queries of its own; free units in Redis are read by whoever calls it ([`SharedStock`]). The steps: [`SalePlan`] says who buys what and how, [`run_sale`] lets
+//! them buy and writes down what each was told ([`SaleHistory`]), [`Source::read`] reads the database, [`audit()`] compares both, and a
 //! [`Report`] says how it went; [`rehearse()`] is all of it. Nothing here prints: see [`Progress`].
 //!
 //! It runs as tasks of the caller's runtime. A gateway that dies and comes back on the same address is survived
@@ -15,22 +15,25 @@ mod checks;
 mod collect;
 mod evidence;
 mod history;
+mod listeners;
 mod plan;
 mod progress;
 mod recorder;
 mod rehearse;
 mod report;
 mod sale;
+mod source;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
 pub use audit::audit;
-pub use books::{Books, BooksError, OrderRow, Transfer};
-pub use history::{Asked, End, Event, Got, SaleHistory, SeenOrder, Tally, UserHistory};
+pub use books::{Books, BooksError, CountedStock, MySqlDatabase, OrderRow, Transfer};
+pub use history::{Asked, End, Event, Got, Listening, SaleHistory, SeenOrder, Tally, UserHistory};
 pub use plan::{Mode, PlanError, Quantities, SalePlan};
 pub use progress::{Phase, Progress, Silent, TerminalBar};
 pub use rehearse::{RehearsalError, Rehearsed, rehearse};
 pub use report::Report;
 pub use sale::{SaleError, run_sale};
+pub use source::{Reading, ShardUnits, SharedStock, Source};
 pub use verdict::{Check, Finding, Verdict};

@@ -9,6 +9,8 @@ use crate::protocol::{ActivityId, SkuId, UserId};
 
 /// Descriptors a process needs besides its connections: standard streams, database, runtime, listener.
 const DESCRIPTORS_SPARE: u64 = 64;
+/// Users who listen elsewhere at a time; more wait for their turn to buy.
+pub(super) const LISTENING_USERS_MAX: usize = 100;
 /// 198.18.0.0/15, set aside for benchmarks: no real client comes from there.
 const BENCHMARK_NET: u32 = 0xC612_0000;
 const BENCHMARK_ADDRS: u32 = 1 << 17;
@@ -110,12 +112,18 @@ pub struct SalePlan {
     pub retry_share: f64,
     /// Share of users (0 to 1) who send BUY twice at once.
     pub double_share: f64,
+    /// Share of users (0 to 1) who hold one more connection to each of `listen_addrs`, which only listens.
+    pub listen_share: f64,
+    /// The gateways that listening users connect to, each directly: at least two.
+    pub listen_addrs: Vec<SocketAddr>,
     /// Decides which users do what; the same seed, the same choice.
     pub seed: u64,
     /// How long a user goes on trying.
     pub patience: Duration,
     /// How long a winner waits for the push before asking.
     pub push_wait: Duration,
+    /// How long the audit waits for writers to settle what was sold.
+    pub settle_patience: Duration,
     /// How many of those who went away empty-handed are asked by RESULT afterwards.
     pub loser_sample: usize,
     /// Descriptors that each connection costs this process: 2 when the gateway runs in it too.
@@ -156,6 +164,7 @@ pub(super) struct Part {
     pub(super) quantity: u16,
     pub(super) is_doubled: bool,
     pub(super) is_retried: bool,
+    pub(super) is_listening: bool,
 }
 
 impl SalePlan {
@@ -173,9 +182,12 @@ impl SalePlan {
             quantities: Quantities::ones(),
             retry_share: 0.1,
             double_share: 0.05,
+            listen_share: 0.0,
+            listen_addrs: Vec::new(),
             seed: 1,
             patience: Duration::from_secs(60),
             push_wait: Duration::from_secs(2),
+            settle_patience: Duration::from_secs(60),
             loser_sample: 1000,
             descriptors_per_connection: 1,
         }
@@ -193,10 +205,24 @@ impl SalePlan {
         if self.first_user == 0 || self.first_user.saturating_add(u64::from(self.users)) > UserId::MAX {
             return value(format!("user ids from {} on leave the range 1 to 2^63-1", self.first_user));
         }
-        for (name, share) in [("retry share", self.retry_share), ("double share", self.double_share)] {
+        let shares = [
+            ("retry share", self.retry_share),
+            ("double share", self.double_share),
+            ("listen share", self.listen_share),
+        ];
+        for (name, share) in shares {
             if !(0.0..=1.0).contains(&share) {
                 return value(format!("{name} {share} is not between 0 and 1"));
             }
+        }
+        let mut gateways = self.listen_addrs.clone();
+        gateways.sort_unstable();
+        gateways.dedup();
+        if self.listen_share > 0.0 && (gateways.len() < 2 || gateways.len() != self.listen_addrs.len()) {
+            return value(format!(
+                "users who listen elsewhere need the addresses of at least two gateways, each once, not {:?}",
+                self.listen_addrs
+            ));
         }
         let limit = rlimit::increase_nofile_limit(u64::MAX).unwrap_or(u64::MAX);
         self.check_descriptors(limit)
@@ -205,11 +231,17 @@ impl SalePlan {
     fn check_descriptors(&self, limit: u64) -> Result<(), PlanError> {
         let each = self.descriptors_per_connection.max(1);
         let open_at_once = u64::try_from(self.open_at_once()).unwrap_or(u64::MAX);
-        let needed = open_at_once.saturating_mul(each).saturating_add(DESCRIPTORS_SPARE);
+        let listening = if self.listen_share > 0.0 {
+            LISTENING_USERS_MAX.saturating_mul(self.listen_addrs.len())
+        } else {
+            0
+        };
+        let spare = DESCRIPTORS_SPARE.saturating_add(u64::try_from(listening).unwrap_or(u64::MAX));
+        let needed = open_at_once.saturating_mul(each).saturating_add(spare);
         if needed <= limit {
             return Ok(());
         }
-        let would_fit = limit.saturating_sub(DESCRIPTORS_SPARE).checked_div(each).unwrap_or(0);
+        let would_fit = limit.saturating_sub(spare).checked_div(each).unwrap_or(0);
         let is_app = self.mode == Mode::App;
         Err(PlanError::Descriptors { connections: self.open_at_once(), needed, limit, would_fit, is_app })
     }
@@ -233,6 +265,7 @@ impl SalePlan {
             quantity: self.quantities.pick(&mut random),
             is_doubled: random.f64() < self.double_share,
             is_retried: random.f64() < self.retry_share,
+            is_listening: random.f64() < self.listen_share,
         }
     }
 }
@@ -273,6 +306,22 @@ mod tests {
         assert!((0..100).any(|index| plan.part(index) != other.part(index)));
         assert_eq!(plan.part(3).user, UserId(4));
         assert_eq!(plan.part(131_071).client_addr.to_string(), "198.19.255.255");
+    }
+
+    #[test]
+    fn who_listens_needs_two_gateways() {
+        let listening = |addrs: &[&str]| SalePlan {
+            listen_share: 0.5,
+            listen_addrs: addrs.iter().map(|addr| addr.parse().unwrap()).collect(),
+            ..plan(1_000)
+        };
+        let two = listening(&["127.0.0.1:1", "127.0.0.1:2"]);
+        assert_eq!(two.prepare(), Ok(()));
+        assert!((400..600).contains(&(0..1_000).filter(|index| two.part(*index).is_listening).count()));
+        for addrs in [&[] as &[&str], &["127.0.0.1:1"], &["127.0.0.1:1", "127.0.0.1:1"]] {
+            let error = listening(addrs).prepare().unwrap_err();
+            assert!(error.to_string().contains("at least two gateways, each once"), "{error}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub enum Phase {
     Buying,
     /// Results are asked on fresh connections.
     AskingResults,
+    /// Writers settle what was sold.
+    Settling,
     /// Histories and database are compared.
     Auditing,
 }
@@ -21,6 +23,7 @@ impl Phase {
         match self {
             Self::Buying => "users buying",
             Self::AskingResults => "results asked",
+            Self::Settling => "orders settling",
             Self::Auditing => "audit",
         }
     }

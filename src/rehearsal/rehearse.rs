@@ -1,6 +1,5 @@
 //! The whole rehearsal: sale, database, audit, report.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::audit::audit;
@@ -9,6 +8,7 @@ use super::plan::SalePlan;
 use super::progress::{Phase, Progress};
 use super::report::Report;
 use super::sale::{SaleError, run_sale};
+use super::source::Source;
 use super::verdict::Verdict;
 use crate::admission::identity::Minter;
 
@@ -32,18 +32,19 @@ pub struct Rehearsed {
     pub verdict: Verdict,
 }
 
-/// Runs the planned sale and audits it against a gateway's database.
+/// Runs the planned sale and audits it against the database, once everything is settled there.
 pub async fn rehearse(
     plan: SalePlan,
     minter: Arc<Minter>,
-    database: &Path,
+    source: &Source,
     progress: Arc<dyn Progress>,
 ) -> Result<Rehearsed, RehearsalError> {
     // Read once beforehand: a database that cannot be read is better known before the sale.
-    Books::read(database, plan.activity, plan.sku).await?;
+    source.read(plan.activity, plan.sku).await?;
     let history = Box::pin(run_sale(plan.clone(), minter, Arc::clone(&progress))).await?;
+    let unsettled = source.settled(plan.activity, plan.settle_patience, progress.as_ref()).await;
     progress.begin(Phase::Auditing, 1);
-    let books = Books::read(database, plan.activity, plan.sku).await?;
+    let books = Books { unsettled, ..source.read(plan.activity, plan.sku).await? };
     let verdict = audit(&history, &books);
     progress.step();
     progress.end();

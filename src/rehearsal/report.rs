@@ -12,7 +12,8 @@ use crate::protocol::Status;
 
 /// One JSON object, or a table.
 ///
-/// Counted in *users*: `users`, `queued`, `learned`, `sold_out`, `refused`, `gave_up`, `unresolved`, `unpushed`.
+/// Counted in *users*: `users`, `queued`, `learned`, `sold_out`, `refused`, `gave_up`, `unresolved`, `unpushed`,
+/// `listening`, `pushed_elsewhere`.
 /// Counted in *answers* (a user may get several): `already`, `busy`, `rate_limited`, `insufficient`, `unconfirmed`,
 /// `lost`, `errors`, `pushes`. From the *database*: `stock`, `orders`, `oversold`, `undersold`, `stock_left`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -58,6 +59,10 @@ pub struct Report {
     /// Users told QUEUED who heard no push within the plan's wait. No violation: pushes are best effort, and RESULT
     /// is the truth.
     pub unpushed: u64,
+    /// Winners who held a further connection to each of several gateways, only to listen.
+    pub listening: u64,
+    /// Those of them whose order was pushed on another gateway than they had bought on.
+    pub pushed_elsewhere: u64,
     /// Live orders of the sale's users.
     pub orders: u64,
     /// Units sold beyond those loaded.
@@ -110,6 +115,8 @@ impl Report {
             retries: tally.retries,
             pushes: tally.pushes,
             unpushed: users(UserHistory::is_unpushed),
+            listening: users(UserHistory::is_listening),
+            pushed_elsewhere: users(UserHistory::was_pushed_elsewhere),
             orders: verdict.orders,
             oversold: verdict.oversold,
             undersold: verdict.undersold,
@@ -172,6 +179,8 @@ impl fmt::Display for Report {
         line("retries", &self.retries, "BUYs beyond each user's first")?;
         line("pushes", &self.pushes, "")?;
         line("unpushed", &self.unpushed, "users told QUEUED who heard no push")?;
+        line("listening", &self.listening, "winners with connections to other gateways, too")?;
+        line("pushed elsewhere", &self.pushed_elsewhere, "of them heard of their order there")?;
         line("seconds", &format!("{:.3}", self.seconds), "")?;
         line("requests per s", &format!("{:.0}", self.requests_per_s), "answered BUYs")?;
         line("p50", &format!("{} µs", self.p50_us), "")?;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::buyer::{Stage, buy_all};
 use super::collect::ask_results;
-use super::history::{End, SaleHistory, UserHistory};
+use super::history::{End, Listening, SaleHistory, UserHistory};
 use super::plan::{Mode, PlanError, SalePlan};
 use super::progress::{Phase, Progress};
 use super::recorder::Recorder;
@@ -65,7 +65,12 @@ pub async fn run_sale(
     let (told, pushed) = Box::pin(buy_all(&stage)).await;
     let duration = stage.recorder.duration();
     progress.end();
-    let nobody = UserHistory { quantity: 1, end: End::Unreachable, events: Vec::new() };
+    let nobody = UserHistory {
+        quantity: 1,
+        listening: Listening::default(),
+        end: End::Unreachable,
+        events: Vec::new(),
+    };
     let mut histories = vec![nobody; usize::try_from(users).unwrap_or(0)];
     for (index, user) in told {
         if let Some(slot) = usize::try_from(index).ok().and_then(|index| histories.get_mut(index)) {

@@ -27,6 +27,8 @@ pub enum Check {
     Results,
     /// Pushes say what the database says.
     Pushes,
+    /// Writers have settled everything before the audit's patience ended.
+    Settled,
 }
 
 /// One violation.

@@ -202,6 +202,11 @@ impl Buyers {
         }
     }
 
+    /// Forgets everybody who stands in such an activity.
+    pub(super) fn forget(&self, is_archived: impl Fn(ActivityId) -> bool) {
+        self.standings.retain(|(activity, _), _| !is_archived(*activity));
+    }
+
     /// What became of an order of which only this process knew; another that stands by now is left.
     pub(super) fn end(&self, user: UserId, mark: Mark) {
         self.open_filter(mark.sku.activity, user);

@@ -176,6 +176,11 @@ impl<T> Stock<T> {
         }
     }
 
+    /// Forgets the orders of activities that are archived: nothing of them changes here any more.
+    pub fn forget(&self, is_archived: impl Fn(ActivityId) -> bool) {
+        self.buyers.forget(is_archived);
+    }
+
     /// Whoever was never sent, or whose call certainly came to nothing, is BUSY; of the others the gateway does not
     /// know yet, and goes on asking.
     fn tell_late_waiters(&mut self, now_ms: u64, shard: ShardId) {

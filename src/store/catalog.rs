@@ -3,7 +3,8 @@
 use std::future::Future;
 
 use super::StoreError;
-use crate::protocol::{ActivityId, SkuId};
+use crate::protocol::{ActivityId, SkuId, UserId};
+use crate::stock::calls::Mark;
 
 /// The greatest number of SKUs in one activity (an ACTIVITY reply has to fit its cap).
 pub const SKUS_PER_ACTIVITY_MAX: usize = 1000;
@@ -43,12 +44,36 @@ pub struct Sku {
     pub stock_total: u32,
 }
 
+/// An activity that has ended for good (rule 21 of the stock protocol): nothing of it is sold any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its number.
+    pub id: ActivityId,
+    /// Since when its orders are in the database alone, Unix milliseconds; `None` while the shards still hold them.
+    pub archived_at_ms: Option<u64>,
+}
+
 /// Where a gateway learns what is on sale.
 pub trait Catalogue: Send + Sync + 'static {
     /// A number that changes with every change that an operator makes. Cheap: asked many times a second.
     fn version(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
     /// All activities that are not archived.
     fn activities(&self) -> impl Future<Output = Result<Vec<Activity>, StoreError>> + Send;
+    /// All activities that have ended for good, archived ones included. Read before [`activities`](Self::activities):
+    /// an activity that is archived in between is then in neither, or in this one, never on sale alone.
+    fn ended(&self) -> impl Future<Output = Result<Vec<Ended>, StoreError>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
+    /// The user's latest order in an activity, as the database has it, whether or not the activity is archived: the
+    /// one that stands, else the one that came furthest. Asked seldom, and never on the way of a BUY.
+    fn order_of(
+        &self,
+        user: UserId,
+        activity: ActivityId,
+    ) -> impl Future<Output = Result<Option<Mark>, StoreError>> + Send {
+        let _ = (user, activity);
+        std::future::ready(Ok(None))
+    }
     /// Applies the additions and removals of stock that operators have written and nobody has applied yet, each
     /// once; how many that were.
     fn drive_loads(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;

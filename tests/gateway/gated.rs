@@ -1,10 +1,11 @@
-//! The real store behind a gate: while it is shut, calls wait outside and nothing of them happens, as with a store
-//! that is slow or cut off. Feeds, snapshots and the catalogue pass.
+//! The real store behind a gate: while it is shut, calls and lookups of orders wait outside and nothing of them
+//! happens, as with a store that is slow or cut off. Feeds, snapshots and the catalogue pass.
 
 use std::time::Duration;
 
-use rushgate::stock::calls::{Call, Reply, ShardId, Snapshot};
-use rushgate::store::catalog::{Activity, Catalogue};
+use rushgate::protocol::{ActivityId, UserId};
+use rushgate::stock::calls::{Call, Mark, Reply, ShardId, Snapshot};
+use rushgate::store::catalog::{Activity, Catalogue, Ended};
 use rushgate::store::sql::SqliteStore;
 use rushgate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 use tokio::sync::watch;
@@ -29,7 +30,7 @@ impl Gate {
         self.open.send_replace(true);
     }
 
-    /// Calls that came to the gate so far.
+    /// Calls and lookups that came to the gate so far.
     pub(crate) fn arrived(&self) -> usize {
         *self.arrived.borrow()
     }
@@ -41,6 +42,15 @@ impl Gated {
         let (arrived, seen) = watch::channel(0);
         (Self { store, open: is_open, arrived }, Gate { open, arrived: seen })
     }
+
+    async fn pass(&self) -> Result<(), StoreError> {
+        self.arrived.send_modify(|arrived| *arrived += 1);
+        let mut open = self.open.clone();
+        match open.wait_for(|open| *open).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StoreError::Unavailable("the test ended".to_owned())),
+        }
+    }
 }
 
 impl ReservationStore for Gated {
@@ -49,11 +59,7 @@ impl ReservationStore for Gated {
     }
 
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
-        self.arrived.send_modify(|arrived| *arrived += 1);
-        let mut open = self.open.clone();
-        open.wait_for(|open| *open)
-            .await
-            .map_err(|_| StoreError::Unavailable("the test ended".to_owned()))?;
+        self.pass().await?;
         self.store.call(call).await
     }
 
@@ -77,6 +83,15 @@ impl Catalogue for Gated {
 
     async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
         self.store.activities().await
+    }
+
+    async fn ended(&self) -> Result<Vec<Ended>, StoreError> {
+        self.store.ended().await
+    }
+
+    async fn order_of(&self, user: UserId, activity: ActivityId) -> Result<Option<Mark>, StoreError> {
+        self.pass().await?;
+        self.store.order_of(user, activity).await
     }
 
     async fn drive_loads(&self) -> Result<u64, StoreError> {

@@ -198,7 +198,12 @@ impl House {
         let statuses = counters.status_counts().map(|(status, count)| (status.name().to_owned(), count));
         let accepted = counters.event_count(Event::Accepted);
         let pushes = counters.event_count(Event::Push);
-        let others = [("accepted".to_owned(), accepted), ("pushes".to_owned(), pushes)];
+        let looked_up = counters.event_count(Event::LookedUp);
+        let others = [
+            ("accepted".to_owned(), accepted),
+            ("pushes".to_owned(), pushes),
+            ("looked_up".to_owned(), looked_up),
+        ];
         rungs.chain(endings).chain(statuses).chain(others).filter(|(_, count)| *count > 0).collect()
     }
 

@@ -13,6 +13,7 @@
     reason = "tests"
 )]
 
+mod archived;
 mod bad_bytes;
 mod bad_input;
 mod bystander;

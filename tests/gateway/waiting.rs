@@ -13,7 +13,7 @@ fn neighbours(count: usize) -> Vec<u64> {
 }
 
 /// The first one's call stands at the shut gate; the others wait behind it.
-fn queue_up(house: &House, count: usize) -> Vec<(Client, u32)> {
+pub(crate) fn queue_up(house: &House, count: usize) -> Vec<(Client, u32)> {
     house.gate.shut();
     let mut waiting = Vec::new();
     for user in neighbours(count) {

@@ -1,7 +1,7 @@
 //! A folder to run the binary in, and the processes that run there.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -20,12 +20,18 @@ pub(crate) struct House {
     pub(crate) dir: TempDir,
 }
 
+/// A process of the binary, whatever has become of it; killed when dropped.
+pub(crate) struct Started {
+    process: Child,
+    out: PathBuf,
+    log: PathBuf,
+}
+
 /// A serving process; killed when dropped.
 pub(crate) struct Serving {
-    process: Process,
+    started: Started,
     pub(crate) addr: SocketAddr,
     pub(crate) admin: SocketAddr,
-    log: PathBuf,
 }
 
 impl House {
@@ -104,21 +110,20 @@ impl House {
 
     /// Waits until it says where it serves.
     #[track_caller]
-    pub(crate) fn start(&self, mut command: Command) -> Serving {
-        let log = self.dir.path().join(format!("log-{}", fastrand::u64(..)));
-        command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
-        let mut process = Process(command.spawn().unwrap());
+    pub(crate) fn start(&self, command: Command) -> Serving {
+        let mut started = Started::new(self, command);
         let mut line = String::new();
-        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        eventually("it says where it serves, or ends", || {
+            let has_ended = started.has_ended();
+            line = started.said();
+            has_ended || line.ends_with('\n')
+        });
         let said = line
             .strip_prefix("rushgate serves on ")
             .and_then(|line| line.trim_end().strip_suffix(')'))
             .and_then(|line| line.split_once(" (admin: "));
-        let Some((addr, admin)) = said else {
-            panic!("it said {line:?} and {}", fs::read_to_string(&log).unwrap());
-        };
-        let (addr, admin) = (addr.parse().unwrap(), admin.parse().unwrap());
-        Serving { process, addr, admin, log }
+        let Some((addr, admin)) = said else { panic!("it said {line:?} and {}", started.log()) };
+        Serving { addr: addr.parse().unwrap(), admin: admin.parse().unwrap(), started }
     }
 
     pub(crate) fn minter(&self) -> Minter {
@@ -168,20 +173,33 @@ pub(crate) fn get(admin: SocketAddr, path: &str) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
-/// Ends with its test, however that ends.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails only when it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+impl Started {
+    /// What it says goes to files, so that nobody has to read it and nobody waits for it without a deadline.
+    #[track_caller]
+    pub(crate) fn new(house: &House, mut command: Command) -> Self {
+        let name = fastrand::u64(..);
+        let file = |kind: &str| house.dir.path().join(format!("{kind}-{name}"));
+        let (out, log) = (file("out"), file("log"));
+        command.stdout(File::create(&out).unwrap()).stderr(File::create(&log).unwrap());
+        Self { process: command.spawn().unwrap(), out, log }
     }
-}
 
-impl Serving {
+    fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
+    /// What it wrote to stdout.
+    fn said(&self) -> String {
+        fs::read_to_string(&self.out).unwrap()
+    }
+
+    /// What it wrote to stderr.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
-        self.process.0.id()
+        self.process.id()
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -189,29 +207,47 @@ impl Serving {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    pub(crate) fn kill(mut self) {
-        self.process.0.kill().unwrap();
-        self.process.0.wait().unwrap();
-    }
-
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.process.0.try_wait().unwrap().is_none()
-    }
-
     /// How it ends, when that has been asked of it.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
-        let mut status = None;
-        eventually("the process ends", || {
-            status = self.process.0.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
+        eventually("the process ends", || self.has_ended());
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Serving {
+    pub(crate) fn pid(&self) -> u32 {
+        self.started.pid()
     }
 
-    /// What it wrote to stderr.
+    pub(crate) fn signal(&self, name: &str) {
+        self.started.signal(name);
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.started.process.kill().unwrap();
+        self.started.process.wait().unwrap();
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        !self.started.has_ended()
+    }
+
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        self.started.ended()
+    }
+
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
+        self.started.log()
     }
 
     /// Status line and body of a request to the admin port.

@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod archive;
 mod bad_input;
 mod balancer;
 #[path = "../gateway/bystander.rs"]
@@ -19,14 +20,17 @@ mod bystander;
 mod crash;
 mod descriptors;
 mod house;
+mod lease;
 mod operators;
 mod production;
 mod redis_configurations;
 mod refusals;
+mod sale_clock;
 mod serving;
 mod shared_store;
 mod shop;
 mod start;
+mod trouble;
 #[path = "../gateway/wire.rs"]
 #[allow(dead_code, reason = "shared with tests/gateway, which uses all of it")]
 mod wire;

@@ -1,28 +1,13 @@
 //! Gateways on the production store: one Redis and one database for all of them.
 
-use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::fs;
 
-use rushgate::admission::identity::{IdentityKind, MintKey, MintSettings, Minter};
 use rushgate::protocol::Status;
 use rushgate_servers::{Persistence, RedisSettings, ReservedPort};
 
-use super::house::{SALE, SKU, Serving, refusal};
+use super::house::{SALE, SKU, Started, refusal};
 use super::shop::{Shop, own_redis};
-use super::wire::{Client, buy, eventually, result, user};
-
-fn token(shop: &Shop, id: u64) -> String {
-    let key = MintKey::SecretFile(shop.house.dir.path().join("secret"));
-    let minter = Minter::new(&MintSettings { key, audience: "rushgate".to_owned(), issuer: None }).unwrap();
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    minter.mint(IdentityKind::App(user(id)), now_s, Duration::from_secs(3600)).unwrap()
-}
-
-fn app(shop: &Shop, serving: &Serving, id: u64) -> Client {
-    Client::login(serving.addr, &token(shop, id))
-}
+use super::wire::{buy, eventually, result};
 
 #[test]
 fn two_gateways_sell_one_stock_to_the_last_unit_and_know_each_others_buyers() {
@@ -30,21 +15,21 @@ fn two_gateways_sell_one_stock_to_the_last_unit_and_know_each_others_buyers() {
     let (one, two) = (shop.house.serve(&[]), shop.house.serve(&[]));
     shop.create(4, &["--opens", "+2s"]);
     shop.drive_loads();
-    let (mut first, mut second) = (app(&shop, &one, 1), app(&shop, &two, 2));
+    let (mut first, mut second) = (shop.app(&one, 1), shop.app(&two, 2));
     eventually("it opens", || first.ask(&buy(SALE, SKU, 1)).status == Status::Queued);
     eventually("on the other, too", || second.ask(&buy(SALE, SKU, 1)).status == Status::Queued);
     // The same user, on the other gateway.
     let order = first.ask(&buy(SALE, SKU, 1)).order();
-    let mut first_there = app(&shop, &two, 1);
+    let mut first_there = shop.app(&two, 1);
     let again = first_there.ask(&buy(SALE, SKU, 1));
     assert_eq!((again.status, again.order().number), (Status::Already, order.number));
     assert_eq!(first_there.ask(&result(SALE)).order().number, order.number);
     // To the last unit, wherever it is.
     for (gateway, id) in [(&one, 3), (&two, 4)] {
-        assert_eq!(app(&shop, gateway, id).ask(&buy(SALE, SKU, 1)).status, Status::Queued);
+        assert_eq!(shop.app(gateway, id).ask(&buy(SALE, SKU, 1)).status, Status::Queued);
     }
     for (gateway, id) in [(&one, 5), (&two, 6)] {
-        let mut late = app(&shop, gateway, id);
+        let mut late = shop.app(gateway, id);
         eventually("it is sold out", || late.ask(&buy(SALE, SKU, 1)).status == Status::SoldOut);
     }
     for mut gateway in [one, two] {
@@ -54,33 +39,13 @@ fn two_gateways_sell_one_stock_to_the_last_unit_and_know_each_others_buyers() {
     }
 }
 
-/// A gateway that cannot serve yet; killed when dropped.
-struct Starting {
-    process: Child,
-    log: PathBuf,
-}
-
-impl Starting {
-    fn new(shop: &Shop, set: &[&str]) -> Self {
-        let mut command = shop.house.command(&["serve", "--set", "gateway.listen=127.0.0.1:0"]);
-        for setting in set {
-            command.args(["--set", setting]);
-        }
-        let log = shop.house.dir.path().join("starting.log");
-        let process = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
-        Self { process, log }
+/// A gateway that cannot serve yet.
+fn starting(shop: &Shop, set: &[&str]) -> Started {
+    let mut command = shop.house.command(&["serve", "--set", "gateway.listen=127.0.0.1:0"]);
+    for setting in set {
+        command.args(["--set", setting]);
     }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
-    }
-}
-
-impl Drop for Starting {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+    Started::new(&shop.house, command)
 }
 
 #[test]
@@ -90,7 +55,7 @@ fn a_redis_that_is_down_at_the_start_is_told_and_waited_for() {
     let shop = Shop::on(options);
     runtime.block_on(redis.kill9()).unwrap();
     let admin = ReservedPort::reserve().unwrap().number();
-    let starting = Starting::new(&shop, &[&format!("admin.listen=127.0.0.1:{admin}")]);
+    let starting = starting(&shop, &[&format!("admin.listen=127.0.0.1:{admin}")]);
     eventually("it says so", || starting.log().contains("cannot start yet: Redis at "));
     let ready = |path: &str| super::house::get(([127, 0, 0, 1], admin).into(), path);
     assert_eq!(ready("/readyz").0, "HTTP/1.1 503 Service Unavailable");
@@ -102,11 +67,10 @@ fn a_redis_that_is_down_at_the_start_is_told_and_waited_for() {
 #[test]
 fn a_database_that_is_down_at_the_start_is_waited_for_until_a_signal_ends_it() {
     let shop = Shop::new();
-    let mut starting = Starting::new(&shop, &["admin.listen=", "mysql.port=1"]);
+    let mut starting = starting(&shop, &["admin.listen=", "mysql.port=1"]);
     eventually("it says so", || starting.log().contains("cannot start yet: the database "));
-    let pid = starting.process.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    assert_eq!(starting.process.wait().unwrap().code(), Some(0), "{}", starting.log());
+    starting.signal("TERM");
+    assert_eq!(starting.ended().code(), Some(0), "{}", starting.log());
 }
 
 #[test]

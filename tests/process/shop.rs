@@ -1,16 +1,20 @@
 //! A folder whose configuration names real servers of the production store.
 
 use std::fs;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rushgate::admission::identity::{IdentityKind, MintKey, MintSettings, Minter};
+use rushgate::stock::calls::ShardId;
 use rushgate::store::redis::{Guarded, RedisOptions, RedisShards};
 use rushgate::store::sql::mysql::{MySqlInstallation, MySqlOptions};
-use rushgate_servers::{Database, MariaDb, Persistence, Redis};
+use rushgate_servers::{Database, Direction, FaultyLink, MariaDb, Persistence, Redis};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-use super::house::House;
+use super::house::{House, Serving, Started};
+use super::wire::{Client, user};
 
 static MARIADB: OnceCell<MariaDb> = OnceCell::const_new();
 static REDIS: OnceCell<Redis> = OnceCell::const_new();
@@ -42,6 +46,25 @@ impl Shop {
         Self::open(runtime, database, redis)
     }
 
+    /// With this Redis and a fresh database of this server.
+    pub(crate) fn with(redis: RedisOptions, mariadb: &MariaDb) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let database = runtime.block_on(mariadb.create_database()).unwrap();
+        Self::open(runtime, database, redis)
+    }
+
+    /// The name of a key.
+    pub(crate) fn key(&self, shard: ShardId, rest: &str) -> String {
+        format!("{}:{{{:02}}}:{rest}", self.redis.prefix, shard.number())
+    }
+
+    /// One command to the Redis that tests share.
+    #[track_caller]
+    pub(crate) fn redis(&self, command: &[&str]) -> String {
+        let answer = self.runtime.block_on(async { REDIS.get().unwrap().cli(command).await });
+        answer.unwrap().trim().to_owned()
+    }
+
     fn open(runtime: Runtime, database: Database, redis: RedisOptions) -> Self {
         let house = House::new();
         let Database { host, port, user, password, name } = &database;
@@ -60,6 +83,28 @@ impl Shop {
         }
         write("rushgate.toml", config);
         Self { house, runtime, database, redis }
+    }
+
+    /// A client of a gateway that serves from here.
+    #[track_caller]
+    pub(crate) fn app(&self, serving: &Serving, id: u64) -> Client {
+        let key = MintKey::SecretFile(self.house.dir.path().join("secret"));
+        let minter =
+            Minter::new(&MintSettings { key, audience: "rushgate".to_owned(), issuer: None }).unwrap();
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let token = minter.mint(IdentityKind::App(user(id)), now_s, Duration::from_secs(3600)).unwrap();
+        Client::login(serving.addr, &token)
+    }
+
+    /// A sidecar writer, killed when dropped.
+    pub(crate) fn writer(&self) -> Started {
+        Started::new(&self.house, self.house.command(&["writer", "--set", "writer.admin_listen="]))
+    }
+
+    /// A link to the database with faults; serve with `mysql.port` = its port. Lives while `runtime` does.
+    pub(crate) fn link_to_database(&self, runtime: &Runtime) -> FaultyLink {
+        let upstream = SocketAddr::from(([127, 0, 0, 1], self.database.port));
+        runtime.block_on(FaultyLink::start(upstream)).unwrap()
     }
 
     /// Activity 7 with so much of SKU 1.
@@ -124,4 +169,22 @@ pub(crate) async fn own_redis(settings: rushgate_servers::RedisSettings) -> (Red
         ..RedisOptions::single(redis.address())
     };
     (redis, options)
+}
+
+/// A runtime whose tasks run whatever the test does.
+pub(crate) fn background() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Nothing comes through, in either direction, and nobody is told.
+pub(crate) fn silence(link: &FaultyLink) {
+    link.swallow(Direction::ToServer, true);
+    link.swallow(Direction::ToClient, true);
+}
+
+/// What was connected is closed at last, and new connections are as they should be.
+pub(crate) fn heal(link: &FaultyLink) {
+    link.swallow(Direction::ToServer, false);
+    link.swallow(Direction::ToClient, false);
+    link.cut();
 }

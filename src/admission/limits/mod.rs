@@ -81,9 +81,32 @@ impl Held {
     }
 }
 
+/// One rate that everybody shares.
+pub struct SharedRate(Option<(Rung, AtomicU64)>);
+
+impl SharedRate {
+    /// With its full burst.
+    pub fn new(rate: Rate) -> Self {
+        Self(Rung::new(rate).map(|rung| (rung, AtomicU64::new(0))))
+    }
+
+    /// May one more pass at this time? Otherwise: in how many milliseconds it would, if nobody else came.
+    #[inline]
+    pub fn check(&self, now_ns: u64) -> Result<(), u32> {
+        let Some((rung, state)) = &self.0 else { return Ok(()) };
+        rung.check(now_ns, state)
+    }
+}
+
+impl fmt::Debug for SharedRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedRate").field("is_on", &self.0.is_some()).finish()
+    }
+}
+
 /// The limits of one gateway.
 pub struct Limits {
-    global: Option<(Rung, AtomicU64)>,
+    global: SharedRate,
     ips: PerIp,
     users: PerUser,
     result_users: PerUser,
@@ -93,7 +116,7 @@ impl Limits {
     /// Fresh limits: every key has its full burst.
     pub fn new(settings: &LimitsSettings) -> Self {
         Self {
-            global: Rung::new(settings.global).map(|rung| (rung, AtomicU64::new(0))),
+            global: SharedRate::new(settings.global),
             ips: PerIp::new(settings),
             users: PerUser::new(settings.per_user, settings.keys_max),
             result_users: PerUser::new(settings.result_per_user, settings.keys_max),
@@ -177,8 +200,7 @@ impl Limits {
 
     #[inline]
     fn check_global(&self, now_ns: u64) -> Result<(), Limited> {
-        let Some((rung, state)) = &self.global else { return Ok(()) };
-        rung.check(now_ns, state).map_err(Limited::by(LimitedBy::Global))
+        self.global.check(now_ns).map_err(Limited::by(LimitedBy::Global))
     }
 }
 

@@ -48,6 +48,30 @@ pub(in crate::rehearsal) fn conservation(evidence: &Evidence<'_>, verdict: &mut 
     }
 }
 
+/// Writers left nothing undone: otherwise everything else that is found may be a matter of time.
+pub(in crate::rehearsal) fn settled(evidence: &Evidence<'_>, verdict: &mut Verdict) {
+    if let Some(unsettled) = &evidence.books.unsettled {
+        verdict.find(Check::Settled, unsettled.clone());
+    }
+}
+
+/// The database's own count of the stock says the same as loads and orders.
+pub(in crate::rehearsal) fn counted(evidence: &Evidence<'_>, verdict: &mut Verdict) {
+    let Some(counted) = evidence.books.counted else { return };
+    let (held, total) = (evidence.books.sold_units(evidence.history.sku), evidence.books.total());
+    let available = total.saturating_sub(held);
+    if (counted.sold, counted.available) != (held, available) {
+        verdict.find(
+            Check::Conservation,
+            format!(
+                "the database counts {} units sold and {} available; loads of {total} and orders of {held} units \
+                 leave {available}",
+                counted.sold, counted.available
+            ),
+        );
+    }
+}
+
 fn shard_adds_up(evidence: &Evidence<'_>, shard: usize, verdict: &mut Verdict) {
     let books = evidence.books;
     let sku = evidence.history.sku.0;

@@ -12,7 +12,8 @@ use sqlx::{Connection, SqliteConnection};
 
 use crate::protocol::{ActivityId, OrderNumber, SkuId, Status};
 use crate::rehearsal::{
-    Asked, Books, Check, End, Event, Got, SaleHistory, SeenOrder, Tally, UserHistory, Verdict, audit,
+    Asked, Books, Check, End, Event, Got, Listening, SaleHistory, SeenOrder, Tally, UserHistory, Verdict,
+    audit,
 };
 
 const ROWS: &str = "
@@ -60,7 +61,7 @@ pub(super) fn status(asked: Asked, times: (u64, u64), status: Status) -> Event {
 }
 
 fn user(end: End, events: Vec<Event>) -> UserHistory {
-    UserHistory { quantity: 1, end, events }
+    UserHistory { quantity: 1, listening: Listening::default(), end, events }
 }
 
 pub(super) fn history() -> SaleHistory {
@@ -121,12 +122,23 @@ pub(super) async fn database(path: &Path, sql: &str) {
     connection.close().await.unwrap();
 }
 
-/// The audit's verdict on the right sale with its history and its database changed.
-pub(super) async fn verdict(change: impl FnOnce(&mut SaleHistory), sql: &str) -> Verdict {
+async fn books(sql: &str) -> Books {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rushgate.db");
     database(&path, sql).await;
-    let books = Books::read(&path, ActivityId(1), SkuId(1)).await.unwrap();
+    Books::read(&path, ActivityId(1), SkuId(1)).await.unwrap()
+}
+
+/// The audit's verdict on the right sale with its books changed after they were read.
+pub(super) async fn verdict_on(change: impl FnOnce(&mut Books)) -> Verdict {
+    let mut books = books("").await;
+    change(&mut books);
+    audit(&history(), &books)
+}
+
+/// The audit's verdict on the right sale with its history and its database changed.
+pub(super) async fn verdict(change: impl FnOnce(&mut SaleHistory), sql: &str) -> Verdict {
+    let books = books(sql).await;
     let mut history = history();
     change(&mut history);
     audit(&history, &books)

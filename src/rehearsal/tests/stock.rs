@@ -1,16 +1,33 @@
 //! Units: created, lost, sold twice, kept back.
 
 use super::fixture::{
-    an_order, assert_only, assert_red, event, nothing, one_more_unit, order, red, seen, verdict,
+    an_order, assert_only, assert_red, event, nothing, one_more_unit, order, red, seen, verdict, verdict_on,
 };
 use crate::protocol::{OrderNumber, Status};
-use crate::rehearsal::{Asked, Check, End, Got, SaleHistory};
+use crate::rehearsal::{Asked, Check, CountedStock, End, Got, SaleHistory};
 
 #[tokio::test]
 async fn units_of_users_outside_the_sale_are_not_its_stock() {
     let sql = one_more_unit(7) + "UPDATE stock SET free = 0;" + &an_order(7, 999, 1, 900);
     let verdict = verdict(nothing, &sql).await;
     assert_eq!((verdict.sentence().as_str(), verdict.stock, verdict.orders), ("ok", 3, 3));
+}
+
+#[tokio::test]
+async fn a_database_that_counts_otherwise_is_red() {
+    for (available, sold) in [(1, 3), (0, 2), (0, 4), (-1, 3)] {
+        let counted = Some(CountedStock { available, sold });
+        let verdict = verdict_on(|books| books.counted = counted).await;
+        assert_only(&verdict, Check::Conservation, &format!("{sold} units sold and {available} available"));
+    }
+    let counted = Some(CountedStock { available: 0, sold: 3 });
+    assert_eq!(verdict_on(|books| books.counted = counted).await.sentence(), "ok");
+}
+
+#[tokio::test]
+async fn what_writers_left_undone_is_red() {
+    let verdict = verdict_on(|books| books.unsettled = Some("7 events are not settled".to_owned())).await;
+    assert_only(&verdict, Check::Settled, "7 events are not settled");
 }
 
 #[tokio::test]

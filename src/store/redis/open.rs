@@ -60,17 +60,22 @@ async fn fitness(link: &Link, cluster: bool, options: &RedisOptions) -> Result<(
     let info = answers.into_iter().next().unwrap_or_default().extract_error();
     let info = info.map_err(|error| failed(&link.node, &error))?;
     let info = answers::text(info).unwrap_or_default();
+    is_fit(&info, &link.node, cluster)
+}
+
+/// By its answer to INFO.
+fn is_fit(info: &str, node: &str, cluster: bool) -> Result<(), RedisOpenError> {
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default().trim()
     };
-    let unfit = |reason: String| Err(RedisOpenError::Unfit { node: link.node.clone(), reason });
+    let unfit = |reason: String| Err(RedisOpenError::Unfit { node: node.to_owned(), reason });
     let version = field("redis_version");
     if version.split('.').next().and_then(|major| major.parse().ok()).is_none_or(|major: u32| major < 7) {
         return unfit(format!("it is version {version:?}; rushgate needs 7.0 or newer (functions)"));
     }
     if field("loading") == "1" {
         let reason = "it is loading its data".to_owned();
-        return Err(RedisOpenError::Unavailable { node: link.node.clone(), reason });
+        return Err(RedisOpenError::Unavailable { node: node.to_owned(), reason });
     }
     if field("role") != "master" {
         return unfit(format!("it is a {}; name the master", field("role")));
@@ -78,8 +83,7 @@ async fn fitness(link: &Link, cluster: bool, options: &RedisOptions) -> Result<(
     if (field("cluster_enabled") == "1") != cluster {
         let (is, says) = if cluster { ("no", "a cluster") } else { ("a", "no cluster") };
         return Err(RedisOpenError::Settings(format!(
-            "{} is {is} cluster node, the settings say {says}",
-            link.node
+            "{node} is {is} cluster node, the settings say {says}"
         )));
     }
     let policy = field("maxmemory_policy");
@@ -100,5 +104,48 @@ fn failed(node: &str, error: &RedisError) -> RedisOpenError {
         }
         (_, Some("ERR")) => RedisOpenError::Unfit { node, reason },
         _ => RedisOpenError::Unavailable { node, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// What the server in question answers, as far as it is looked at.
+    fn info(version: &str, more: &str) -> String {
+        format!(
+            "# Server\r\nredis_version:{version}\r\nredis_mode:standalone\r\n# Replication\r\nrole:master\r\n\
+             loading:0\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n{more}"
+        )
+    }
+
+    #[test]
+    fn a_version_below_7_is_refused_and_says_which_is_needed() {
+        for version in ["7.0.0", "7.0.15", "7.4.1", "8.0.0", "10.2.3"] {
+            is_fit(&info(version, ""), "a:1", false).unwrap();
+        }
+        for version in ["6.2.14", "5.0.7", "", "unstable"] {
+            let error = is_fit(&info(version, ""), "a:1", false).unwrap_err();
+            assert!(!error.is_temporary(), "{error}");
+            let said = error.to_string();
+            assert!(
+                said.contains(version) && said.contains("7.0 or newer") && said.contains("a:1"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_loading_is_waited_for_and_one_that_evicts_is_not() {
+        let loading = info("7.0.15", "").replace("loading:0", "loading:1");
+        assert!(is_fit(&loading, "a:1", false).unwrap_err().is_temporary());
+        let evicting = info("7.0.15", "").replace("maxmemory:0", "maxmemory:1");
+        is_fit(&evicting, "a:1", false).unwrap();
+        let evicting = evicting.replace("noeviction", "allkeys-lru");
+        assert!(!is_fit(&evicting, "a:1", false).unwrap_err().is_temporary());
+        let replica = info("7.0.15", "").replace("role:master", "role:slave");
+        assert!(is_fit(&replica, "a:1", false).unwrap_err().to_string().contains("name the master"));
     }
 }

@@ -33,6 +33,10 @@ const SUSPICION_INTERVAL: Duration = Duration::from_millis(100);
 pub struct KeeperState {
     /// Whether answers may be acknowledged.
     pub holds_lease: bool,
+    /// Whether shards were closed at the last look.
+    pub shards_closed: bool,
+    /// Whether the last renewal told of a recovery that has begun and not ended.
+    pub recovery_runs: bool,
     /// How often the lease had run out.
     pub leases_lost: u64,
     /// Recoveries that this process led to their end.
@@ -41,6 +45,17 @@ pub struct KeeperState {
     pub last_closed_ms: u64,
     /// Reservations given up because no unit was left for them, over all recoveries led.
     pub promises_broken: u64,
+}
+
+impl KeeperState {
+    /// Why the process should not be sent clients; empty when it may.
+    pub fn not_ready(&self) -> impl Iterator<Item = &'static str> {
+        let reasons = [
+            (!self.holds_lease, "cannot renew with the database"),
+            (self.shards_closed || self.recovery_runs, "a shard is being recovered"),
+        ];
+        reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason))
+    }
 }
 
 /// Between the keeper and the store.
@@ -108,6 +123,7 @@ impl Keeper {
         let sent_at = Instant::now();
         let registration = sql.register(kind).await?;
         told.lease.renewed(sent_at, registration.generation);
+        told.state.send_modify(|state| state.holds_lease = true);
         let process = registration.process;
         Ok((registration, Self { redis, sql, process, kind, told, failures: Failures::default() }))
     }
@@ -133,6 +149,7 @@ impl Keeper {
 
     async fn renew(&mut self) {
         let sent_at = Instant::now();
+        let mut recovery_runs = None;
         let renewed = match tokio::time::timeout(RENEW_TIMEOUT, self.sql.renew(self.process)).await {
             Ok(renewed) => renewed,
             Err(_) => Err(StoreError::Unavailable("the heartbeat was not taken in time".to_owned())),
@@ -142,6 +159,7 @@ impl Keeper {
                 if let Some(failures) = self.failures.succeeded() {
                     tracing::info!(failures, "the heartbeat reaches the database again");
                 }
+                recovery_runs = Some(recovery.is_some());
                 if let Some(notice) = recovery {
                     // Before the lease: who believes the new lease finds the recovery's call.
                     let call = RecoveryCall {
@@ -168,9 +186,9 @@ impl Keeper {
         let lease = &self.told.lease;
         self.told.state.send_if_modified(|state| {
             let (holds_lease, leases_lost) = (lease.is_held(), lease.times_lost());
-            let is_news = (state.holds_lease, state.leases_lost) != (holds_lease, leases_lost);
-            (state.holds_lease, state.leases_lost) = (holds_lease, leases_lost);
-            is_news
+            let recovery_runs = recovery_runs.unwrap_or(state.recovery_runs);
+            let now = KeeperState { holds_lease, recovery_runs, leases_lost, ..*state };
+            std::mem::replace(state, now) != now
         });
     }
 }
@@ -181,6 +199,10 @@ async fn lead(redis: RedisShards, sql: MySqlInstallation, told: Arc<Told>, kind:
     let mut failures = Failures::default();
     let mut closed_since: Option<Instant> = None;
     loop {
+        told.state.send_if_modified(|state| {
+            let shards_closed = closed_since.is_some();
+            std::mem::replace(&mut state.shards_closed, shards_closed) != shards_closed
+        });
         let pause = if closed_since.is_some() { SUSPICION_INTERVAL } else { LOOK_INTERVAL };
         match kind {
             ProcessKind::Gateway if closed_since.is_none() => told.suspicion.notified().await,

@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::keeper::{Keeper, Told};
-use crate::protocol::{OrderState, UserId};
+use crate::protocol::{ActivityId, OrderState, UserId};
 use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, ShardId, Snapshot};
-use crate::store::catalog::{Activity, Catalogue};
+use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::redis::RedisShards;
 use crate::store::sql::mysql::{FailOutcome, MySqlInstallation};
 use crate::store::{FeedPositions, FeedRead, HandIn, Registration, ReservationStore, StoreError};
@@ -182,6 +182,15 @@ impl Catalogue for SharedStore {
 
     async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
         self.sql.activities().await
+    }
+
+    async fn ended(&self) -> Result<Vec<Ended>, StoreError> {
+        self.sql.ended().await
+    }
+
+    /// Whoever holds no lease may still read: what SQL says is what is.
+    async fn order_of(&self, user: UserId, activity: ActivityId) -> Result<Option<Mark>, StoreError> {
+        self.sql.order_of(user, activity).await
     }
 
     /// Writers drive them; a gateway only sees what comes of it.

@@ -10,7 +10,8 @@ use sqlx::{Connection, SqliteConnection};
 use super::batch::{Batch, StockRow};
 use super::error::Failure;
 use super::rows::{self, Wanted};
-use crate::protocol::{SkuKey, UserId};
+use super::shares;
+use crate::protocol::SkuKey;
 use crate::stock::calls::{Change, Event, SHARDS, ShardId};
 
 /// Loads in one transaction, and so SKUs in one event, at most.
@@ -102,8 +103,8 @@ fn apply(
     before.iter_mut().zip(rows).for_each(|(slot, row)| *slot = row);
     let free = before.map(|row: Option<StockRow>| row.map_or(0, |row| row.free));
     let amounts = match load.kind {
-        Kind::Add => split(load.amount, first_shard(load.sku)),
-        Kind::Remove => remove(load.amount, &free),
+        Kind::Add => shares::split(load.amount, load.sku),
+        Kind::Remove => shares::take(load.amount, &free),
     };
     let shards = ShardId::all().zip(&amounts).zip(before.iter().zip(free)).zip(touched);
     for (((shard, units), (row, free)), touched) in shards {
@@ -140,77 +141,4 @@ async fn record(
         .execute(connection)
         .await?;
     Ok(())
-}
-
-/// Where an SKU's odd units go first: another shard for every SKU, so that small stocks do not meet in one.
-fn first_shard(sku: SkuKey) -> usize {
-    ShardId::of(UserId((u64::from(sku.activity.0) << 16) | u64::from(sku.sku.0))).index()
-}
-
-/// Splits an addition as evenly as possible.
-fn split(amount: u32, first: usize) -> [u32; SHARDS] {
-    let (each, odd) = (amount / 16, amount % 16);
-    let mut amounts = [each; SHARDS];
-    for (units, _) in amounts.iter_mut().zip(0..odd) {
-        *units = units.saturating_add(1);
-    }
-    amounts.rotate_right(first % SHARDS);
-    amounts
-}
-
-/// Removes up to `amount` of what is free, as evenly as the shards allow.
-fn remove(amount: u32, free: &[u32; SHARDS]) -> [u32; SHARDS] {
-    let mut order: [usize; SHARDS] = std::array::from_fn(|index| index);
-    order.sort_unstable_by_key(|index| free.get(*index).copied());
-    let mut taken = [0; SHARDS];
-    let mut rest = amount;
-    // Fullest last: what an emptier shard cannot give is shared by those after it.
-    for (index, shards_left) in order.into_iter().zip((1..=16_u32).rev()) {
-        let share = rest.checked_div(shards_left).unwrap_or(0);
-        let units = free.get(index).copied().unwrap_or(0).min(share);
-        if let Some(slot) = taken.get_mut(index) {
-            *slot = units;
-        }
-        rest = rest.saturating_sub(units);
-    }
-    taken
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(
-        clippy::unwrap_used,
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        reason = "tests"
-    )]
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn an_addition_is_split_evenly_and_whole(amount in 1..=1_000_000_000_u32, first in 0..16_usize) {
-            let amounts = split(amount, first);
-            prop_assert_eq!(amounts.iter().sum::<u32>(), amount);
-            let (least, most) = (amounts.iter().min().unwrap(), amounts.iter().max().unwrap());
-            prop_assert!(most - least <= 1);
-            prop_assert_eq!(amounts[first], *most);
-        }
-
-        #[test]
-        fn a_removal_takes_what_is_asked_or_all_there_is(
-            amount in 1..=200_u32,
-            free in proptest::array::uniform16(0..20_u32),
-        ) {
-            let taken = remove(amount, &free);
-            prop_assert_eq!(taken.iter().sum::<u32>(), amount.min(free.iter().sum()));
-            for (taken_here, free_here) in taken.iter().zip(&free) {
-                prop_assert!(taken_here <= free_here);
-                // Whoever gave less than another (by more than the odd unit) gave all it had.
-                prop_assert!(taken.iter().all(|other| other - taken_here.min(other) <= 1 || taken_here == free_here));
-            }
-        }
-    }
 }

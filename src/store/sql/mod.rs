@@ -23,6 +23,7 @@ mod read;
 mod registration;
 mod reply_codec;
 mod rows;
+mod shares;
 mod sqlite_store;
 mod writer;
 

@@ -12,7 +12,7 @@ use super::error::Failure;
 use super::rows::{self, MarkColumns, TransferColumns};
 use crate::protocol::{ActivityId, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId, SkuCounters, Snapshot};
-use crate::store::catalog::{Activity, Sku};
+use crate::store::catalog::{Activity, Ended, Sku};
 
 /// Everything a shard holds of the activities that are not archived.
 pub(super) async fn snapshot(readers: &SqlitePool, shard: ShardId) -> Result<Snapshot, Failure> {
@@ -83,6 +83,39 @@ async fn shard_marks(
         }
     }
     Ok(latest)
+}
+
+/// The user's latest order in an activity: the table has one for each attempt.
+pub(super) async fn order_of(
+    readers: &SqlitePool,
+    user: UserId,
+    activity: ActivityId,
+) -> Result<Option<Mark>, Failure> {
+    let found: Option<MarkColumns> = sqlx::query_as(
+        "SELECT user, number, activity, sku, quantity, attempt, state, pay_by_ms FROM orders \
+         WHERE shard = ? AND activity = ? AND user = ? ORDER BY attempt DESC LIMIT 1",
+    )
+    .bind(ShardId::of(user).number())
+    .bind(activity.0)
+    .bind(rows::signed(user.0))
+    .fetch_optional(readers)
+    .await?;
+    Ok(found.map(rows::mark).transpose()?.map(|(_, mark)| mark))
+}
+
+/// Every activity that is ending or archived, by ascending id. Nobody notes here when one was archived: its end is
+/// the earliest that it can have been.
+pub(super) async fn ended(readers: &SqlitePool) -> Result<Vec<Ended>, Failure> {
+    let found: Vec<(u32, u8, i64)> =
+        sqlx::query_as("SELECT id, state, closes_at_ms FROM activities WHERE state >= 3 ORDER BY id")
+            .fetch_all(readers)
+            .await?;
+    let mut ended = Vec::with_capacity(found.len());
+    for (id, state, closes_at_ms) in found {
+        let archived_at_ms = if state == 4 { Some(rows::unsigned(closes_at_ms)?) } else { None };
+        ended.push(Ended { id: ActivityId(id), archived_at_ms });
+    }
+    Ok(ended)
 }
 
 /// The catalogue's version.

@@ -16,8 +16,9 @@ use super::open::{self, IfMissing, OpenOptions};
 use super::operator::OperatorConnection;
 use super::read;
 use super::writer::{Answer, CallJob, Job, Writer, now_ms};
-use crate::stock::calls::{Call, Gen, Reply, ShardId, Snapshot};
-use crate::store::catalog::{Activity, Catalogue};
+use crate::protocol::{ActivityId, UserId};
+use crate::stock::calls::{Call, Gen, Mark, Reply, ShardId, Snapshot};
+use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 
 /// Jobs that wait for the writer task; senders wait when it is full.
@@ -125,6 +126,14 @@ impl Catalogue for SqliteStore {
 
     async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
         Ok(read::activities(&self.readers).await?)
+    }
+
+    async fn ended(&self) -> Result<Vec<Ended>, StoreError> {
+        Ok(read::ended(&self.readers).await?)
+    }
+
+    async fn order_of(&self, user: UserId, activity: ActivityId) -> Result<Option<Mark>, StoreError> {
+        Ok(read::order_of(&self.readers, user, activity).await?)
     }
 
     async fn drive_loads(&self) -> Result<u64, StoreError> {

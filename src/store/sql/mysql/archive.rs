@@ -83,11 +83,16 @@ async fn set_state(
     id: ActivityId,
     state: ActivityState,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query("UPDATE activities SET state = ? WHERE id = ?")
-        .bind(state as u8)
-        .bind(id.0)
-        .execute(connection)
-        .await?;
+    sqlx::query(concat!(
+        "UPDATE activities SET state = ?, archived_at_ms = IF(? = 4, ",
+        now_ms!(),
+        ", NULL) WHERE id = ?"
+    ))
+    .bind(state as u8)
+    .bind(state as u8)
+    .bind(id.0)
+    .execute(connection)
+    .await?;
     Ok(())
 }
 

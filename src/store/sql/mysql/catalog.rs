@@ -8,7 +8,7 @@ use super::MySqlInstallation;
 use super::failure::{Failure, retried};
 use crate::protocol::{ActivityId, SkuId};
 use crate::store::StoreError;
-use crate::store::catalog::{Activity, Sku};
+use crate::store::catalog::{Activity, Ended, Sku};
 
 /// How far an activity has come; only forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +58,20 @@ impl MySqlInstallation {
             .map_err(Failure::from)?;
         let state = |(id, state)| Ok((ActivityId(id), ActivityState::of(state)?));
         Ok(rows.into_iter().map(state).collect::<Result<_, Failure>>()?)
+    }
+
+    /// Every activity that is ending or archived, by ascending id.
+    pub async fn ended(&self) -> Result<Vec<Ended>, StoreError> {
+        retried!(self.options.call_timeout; self.read_ended())
+    }
+
+    async fn read_ended(&self) -> Result<Vec<Ended>, Failure> {
+        let rows: Vec<(u32, Option<u64>)> =
+            sqlx::query_as("SELECT id, archived_at_ms FROM activities WHERE state >= 3 ORDER BY id")
+                .fetch_all(&self.pool)
+                .await?;
+        let ended = |(id, archived_at_ms)| Ended { id: ActivityId(id), archived_at_ms };
+        Ok(rows.into_iter().map(ended).collect())
     }
 
     async fn read_activities(&self) -> Result<Vec<Activity>, Failure> {

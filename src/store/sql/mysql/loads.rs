@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use sqlx::MySqlConnection;
 
+use super::MySqlInstallation;
 use super::failure::{self, Failure, retried};
 use super::operator::insert_shares;
 use super::settle::lock_generation;
-use super::{MySqlInstallation, shares};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::{Gen, SHARDS, ShardId};
 use crate::store::StoreError;
+use crate::store::sql::shares;
 
 /// What one call tells one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,7 +34,6 @@ mod reservation;
 mod reservations;
 mod settle;
 mod settle_carefully;
-mod shares;
 mod statements;
 
 use std::collections::HashMap;

@@ -10,14 +10,14 @@ use std::time::Duration;
 use sqlx::{MySql, MySqlConnection};
 use tokio::time::Instant;
 
+use super::MySqlInstallation;
 use super::catalog::{self, ActivityState};
 use super::failure::{Failure, retried};
 use super::statements::{Shapes, write};
-use super::{MySqlInstallation, shares};
 use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey};
 use crate::store::StoreError;
 use crate::store::catalog::{Activity, STOCK_MAX};
-use crate::store::sql::{NewLoad, PendingLoad, SkuFigures};
+use crate::store::sql::{NewLoad, PendingLoad, SkuFigures, shares};
 
 const POLL: Duration = Duration::from_millis(20);
 

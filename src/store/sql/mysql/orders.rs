@@ -3,7 +3,7 @@
 use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
-use super::failure::{self, Failure};
+use super::failure::{self, Failure, retried};
 use crate::protocol::{ActivityId, OrderNumber, UserId};
 use crate::stock::calls::Mark;
 use crate::store::StoreError;
@@ -47,6 +47,10 @@ impl MySqlInstallation {
     /// The user's latest order in an activity: the one that stands, else the one with the highest attempt that came
     /// furthest.
     pub async fn order_of(&self, user: UserId, activity: ActivityId) -> Result<Option<Mark>, StoreError> {
+        retried!(self.options.call_timeout; self.read_order_of(user, activity))
+    }
+
+    async fn read_order_of(&self, user: UserId, activity: ActivityId) -> Result<Option<Mark>, Failure> {
         let found: Option<MarkRow> = sqlx::query_as(concat!(
             "SELECT ",
             mark_columns!(),
@@ -56,8 +60,7 @@ impl MySqlInstallation {
         .bind(activity.0)
         .bind(user.0)
         .fetch_optional(&self.pool)
-        .await
-        .map_err(Failure::from)?;
+        .await?;
         Ok(found.map(mark).transpose()?.map(|(_, mark)| mark))
     }
 

@@ -5,13 +5,14 @@
 
 use sqlx::MySqlConnection;
 
+use super::MySqlInstallation;
 use super::catalog::ActivityState;
 use super::failure::{Failure, retried};
 use super::operator::{commit, insert_shares, lock_activity};
-use super::{MySqlInstallation, shares};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::SHARDS;
 use crate::store::StoreError;
+use crate::store::sql::shares;
 
 /// What came of a preheat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,13 +14,13 @@ use crate::protocol::{SkuId, SkuKey};
 use crate::stock::calls::{Change, SHARDS, ShardId};
 use crate::store::StoreError;
 use crate::store::catalog::{Activity, STOCK_MAX};
-use crate::store::sql::NewLoad;
 use crate::store::sql::batch::{Batch, StockRow};
 use crate::store::sql::mysql::catalog::{self, ActivityState};
 use crate::store::sql::mysql::failure::{self, Failure, retried};
 use crate::store::sql::mysql::operator::{commit, lock_activity};
 use crate::store::sql::mysql::settle::lock_generation;
-use crate::store::sql::mysql::{MySqlInstallation, MySqlRefused, shares};
+use crate::store::sql::mysql::{MySqlInstallation, MySqlRefused};
+use crate::store::sql::{NewLoad, shares};
 
 /// Loads in one transaction, and so SKUs in one event, at most.
 const LOADS_MAX: u32 = 64;

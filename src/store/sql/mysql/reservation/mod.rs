@@ -19,9 +19,9 @@ use super::failure::{Failure, Tries, retried};
 use super::releases::CloseOutcome;
 use super::settle::lock_generation;
 use super::{MySqlInstallation, ProcessKind, orders};
-use crate::protocol::{OrderNumber, OrderState};
+use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Call, Change, Mark, Reply, SHARDS, ShardId, Snapshot};
-use crate::store::catalog::{Activity, Catalogue};
+use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::sql::batch::Batch;
 use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 
@@ -159,6 +159,14 @@ impl Catalogue for MySqlStore {
     /// Its stock is this store's.
     async fn activities(&self) -> Result<Vec<Activity>, StoreError> {
         retried!(self.installation.options.call_timeout; loads::activities(&self.installation))
+    }
+
+    async fn ended(&self) -> Result<Vec<Ended>, StoreError> {
+        self.installation.ended().await
+    }
+
+    async fn order_of(&self, user: UserId, activity: ActivityId) -> Result<Option<Mark>, StoreError> {
+        self.installation.order_of(user, activity).await
     }
 
     async fn drive_loads(&self) -> Result<u64, StoreError> {

@@ -1,4 +1,4 @@
-//! How units are shared among shards. Pure.
+//! How units are shared among shards, by both databases. Pure.
 
 use crate::protocol::{SkuKey, UserId};
 use crate::stock::calls::{SHARDS, ShardId};
@@ -50,7 +50,12 @@ pub(super) fn take(units: u32, free: &[u32; SHARDS]) -> [u32; SHARDS] {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests")]
+    #![allow(
+        clippy::unwrap_used,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "tests"
+    )]
 
     use proptest::prelude::*;
 
@@ -60,9 +65,12 @@ mod tests {
     proptest! {
         #[test]
         fn units_are_split_evenly_and_whole(units: u32, activity: u32, sku: u16) {
-            let shares = split(units, SkuKey { activity: ActivityId(activity), sku: SkuId(sku) });
+            let sku = SkuKey { activity: ActivityId(activity), sku: SkuId(sku) };
+            let shares = split(units, sku);
             prop_assert_eq!(shares.iter().map(|share| u64::from(*share)).sum::<u64>(), u64::from(units));
-            prop_assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+            let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+            prop_assert!(most - least <= 1);
+            prop_assert_eq!(shares[first_shard(sku)], *most);
         }
 
         #[test]
@@ -72,7 +80,11 @@ mod tests {
         ) {
             let taken = take(units, &free);
             prop_assert_eq!(taken.iter().sum::<u32>(), units.min(free.iter().sum()));
-            prop_assert!(taken.iter().zip(&free).all(|(taken, free)| taken <= free));
+            for (taken_here, free_here) in taken.iter().zip(&free) {
+                prop_assert!(taken_here <= free_here);
+                // Whoever gave less than another (by more than the odd unit) gave all it had.
+                prop_assert!(taken.iter().all(|other| other - taken_here.min(other) <= 1 || taken_here == free_here));
+            }
         }
 
         #[test]
