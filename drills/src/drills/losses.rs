@@ -10,7 +10,8 @@ use super::{Ended, Scene};
 use crate::buyers::{Crowd, Sale};
 use crate::error::{DrillError, Result};
 use crate::redis_side;
-use crate::shop::{RedisPlan, Shop, ShopPlan, StockServers};
+use crate::shop::{Shop, ShopPlan};
+use crate::stock_servers::{RedisPlan, StockServers};
 
 /// Orders per second of a writer that is behind, so that not SQL alone restores what Redis lost.
 const SLOW_WRITER: u32 = 100;
