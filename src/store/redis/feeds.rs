@@ -4,60 +4,27 @@
 //! outlives the call that began it: the first one with news ends the wait, the others go on and answer a later call.
 //! Before it waits, a call asks every shard once, so that those it does not name were current when it began.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::sync::Mutex;
+use redis::{Cmd, Pipeline};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::answers::{bytes, list, malformed, text};
+use super::answers::{malformed, text};
 use super::codec;
+use super::feed_reader::State;
 use super::keys::Keys;
 use super::link::Link;
-use super::options::RedisOptions;
 use super::shards::RedisShards;
-use super::trouble::{self, Remedy};
+use super::streams::{BLOCK_MAX, RawEntry, blocking, put_block, streams, until};
+use super::trouble::{self};
 use super::types::EntryId;
-use crate::stock::calls::{Gen, SHARDS, ShardId};
+use crate::stock::calls::{Gen, ShardId};
 use crate::store::{FeedPositions, FeedRead, StoreError};
 
-/// The longest one command blocks; a connection that is gone unnoticed is noticed after this.
-pub(super) const BLOCK_MAX: Duration = Duration::from_secs(1);
 /// Entries of one shard in one read.
 const ENTRIES_MAX: usize = 256;
-
-/// An entry as Redis gave it.
-pub(super) type RawEntry = (EntryId, Vec<u8>);
-/// A key and its entries.
-pub(super) type RawStream = (Vec<u8>, Vec<RawEntry>);
-/// What one shard's blocking read came to.
-type Woken = (ShardId, (Gen, u64), Result<Vec<RawEntry>, StoreError>);
-
-#[derive(Debug)]
-pub(super) struct FeedReader {
-    options: Arc<RedisOptions>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The connection of the one read over all shards, and whether an abandoned read may still block it.
-    single: Option<Arc<Link>>,
-    is_blocked: bool,
-    /// The cluster's reads: the position that each running one follows.
-    following: HashMap<ShardId, (Gen, u64)>,
-    reads: JoinSet<Woken>,
-    links: HashMap<ShardId, Arc<Link>>,
-}
-
-impl FeedReader {
-    pub(super) fn new(options: &Arc<RedisOptions>) -> Self {
-        Self { options: Arc::clone(options), state: Mutex::new(State::default()) }
-    }
-}
 
 impl RedisShards {
     /// Events after `after`, for all shards; waits up to `wait` when there are none. Shards not named had no more
@@ -269,18 +236,6 @@ impl RedisShards {
     }
 }
 
-/// What is left until a deadline; none is far away.
-pub(super) fn until(deadline: Option<Instant>) -> Duration {
-    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
-}
-
-/// Appends `BLOCK`; Redis takes 0 as for ever.
-pub(super) fn put_block(command: &mut Cmd, block: Option<Duration>) {
-    if let Some(millis) = block.map(|block| block.as_millis()).filter(|millis| *millis > 0) {
-        command.arg("BLOCK").arg(millis.to_string());
-    }
-}
-
 fn read(keys: &Keys, positions: &[(ShardId, (Gen, u64))], block: Option<Duration>) -> Cmd {
     let mut command = redis::cmd("XREAD");
     command.arg("COUNT").arg(ENTRIES_MAX);
@@ -293,55 +248,4 @@ fn read(keys: &Keys, positions: &[(ShardId, (Gen, u64))], block: Option<Duration
         command.arg(EntryId { generation: *generation, seq: *seq }.to_string());
     }
     command
-}
-
-/// Sends one command that may block for a while.
-pub(super) async fn blocking(
-    link: &Link,
-    command: Cmd,
-    block: Duration,
-    within: Duration,
-) -> Result<Value, RedisError> {
-    let mut commands = Pipeline::with_capacity(1);
-    commands.add_command(command);
-    let mut again = true;
-    loop {
-        let sent = link.send(&commands, within.saturating_add(block)).await;
-        let answer = sent.and_then(|answers| answers.into_iter().next().unwrap_or_default().extract_error());
-        match answer {
-            // Closed while idle: once more on a new connection.
-            Err(error) if again && trouble::remedy(&error, false) == Remedy::Refresh => again = false,
-            answer => return answer,
-        }
-    }
-}
-
-/// The answer of `XREAD` and `XREADGROUP`: entries per key.
-pub(super) fn streams(answer: Value) -> Result<Vec<RawStream>, String> {
-    if answer == Value::Nil {
-        return Ok(Vec::new());
-    }
-    let torn = || "an answer that lists no entries".to_owned();
-    let mut streams = Vec::with_capacity(SHARDS);
-    for stream in list(answer).ok_or_else(torn)? {
-        let mut parts = list(stream).ok_or_else(torn)?.into_iter();
-        let key = parts.next().and_then(bytes).ok_or_else(torn)?;
-        let mut entries = Vec::new();
-        for entry in parts.next().and_then(list).ok_or_else(torn)? {
-            let mut parts = list(entry).ok_or_else(torn)?.into_iter();
-            let id = parts.next().and_then(entry_id).ok_or_else(torn)?;
-            // An entry that was deleted has no fields; one of somebody else's has others.
-            let body = parts.next().and_then(list).and_then(|fields| bytes(fields.into_iter().nth(1)?));
-            entries.push((id, body.unwrap_or_default()));
-        }
-        streams.push((key, entries));
-    }
-    Ok(streams)
-}
-
-/// `generation-seq`.
-pub(super) fn entry_id(id: Value) -> Option<EntryId> {
-    let id = text(id)?;
-    let (generation, seq) = id.split_once('-')?;
-    Some(EntryId { generation: Gen(generation.parse().ok()?), seq: seq.parse().ok()? })
 }

@@ -4,23 +4,22 @@
 //! when a caller stops waiting; its entries answer the next call. Right after it, on the same connection, the shard
 //! is asked for its generation: entries of one that waits for its recovery are left pending and come again by claim.
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::{Pipeline, RedisError, Value};
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::answers::{bytes, list, malformed, number, tagged, text};
 use super::codec;
-use super::feeds::{BLOCK_MAX, RawEntry, entry_id, put_block, streams, until};
+use super::group_readers::{Lane, Reader};
 use super::keys::{GROUP, Keys};
 use super::library;
 use super::link::Link;
 use super::options::RedisOptions;
 use super::shards::{RedisShards, load_library};
+use super::streams::{BLOCK_MAX, RawEntry, entry_id, put_block, streams, until};
 use super::trouble::{self, Remedy};
 use super::types::{Backlog, ClaimCursor, Claimed, Delivered, Entry, EntryId};
 use crate::stock::calls::{Gen, ShardId};
@@ -28,25 +27,6 @@ use crate::store::StoreError;
 
 /// Entries dropped by one trim, so that none holds Redis up.
 const TRIMMED_MAX: u64 = 10_000;
-
-#[derive(Debug, Default)]
-pub(super) struct GroupReaders {
-    by_consumer: std::sync::Mutex<HashMap<String, Arc<Mutex<Reader>>>>,
-}
-
-/// The reads of one consumer: one over all shards, or in a cluster one per shard.
-#[derive(Debug, Default)]
-struct Reader {
-    running: JoinSet<(usize, Result<Vec<Delivered>, StoreError>)>,
-    lanes: Vec<Lane>,
-}
-
-#[derive(Debug)]
-struct Lane {
-    shards: Vec<ShardId>,
-    link: Arc<Link>,
-    is_running: bool,
-}
 
 impl RedisShards {
     /// Entries that nobody has been given yet, at most `count` per shard; waits up to `wait` when there are none.

@@ -13,8 +13,10 @@
 mod answers;
 mod call;
 mod codec;
+mod feed_reader;
 mod feeds;
 mod group;
+mod group_readers;
 mod keys;
 mod library;
 mod link;
@@ -25,6 +27,7 @@ mod recovery;
 mod settle;
 mod shards;
 mod snapshot;
+mod streams;
 mod trouble;
 mod types;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::time::sleep;
 
-use super::feeds::FeedReader;
-use super::group::GroupReaders;
+use super::feed_reader::FeedReader;
+use super::group_readers::GroupReaders;
 use super::keys::Keys;
 use super::library;
 use super::link::Link;

@@ -11,10 +11,10 @@ use redis::{Pipeline, Value};
 
 use super::answers::{list, malformed, number, tagged, text};
 use super::codec::{self, Fields};
-use super::feeds::entry_id;
 use super::library;
 use super::nodes::Use;
 use super::shards::RedisShards;
+use super::streams::entry_id;
 use super::trouble;
 use crate::protocol::{ActivityId, SkuKey, UserId};
 use crate::stock::calls::{Change, Event, Gen, Mark, ShardId, SkuCounters, Snapshot};

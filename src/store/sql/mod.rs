@@ -25,6 +25,7 @@ mod reply_codec;
 mod rows;
 mod shares;
 mod sqlite_store;
+mod statements;
 mod writer;
 
 pub use error::OpenError;

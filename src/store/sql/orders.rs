@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use sqlx::SqliteConnection;
 
 use super::batch::Batch;
-use super::rows::{Shapes, Writing, signed, write, write_with};
+use super::statements::{Shapes, Writing, signed, write, write_with};
 use crate::protocol::{OrderState, SkuKey};
 use crate::stock::calls::{Mark, ShardId};
 

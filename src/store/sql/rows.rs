@@ -5,12 +5,12 @@
 
 use std::sync::LazyLock;
 
-use sqlx::query::{Query, QueryAs};
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{FromRow, Sqlite, SqliteConnection};
+use sqlx::SqliteConnection;
 
 use super::batch::{Batch, LastCall, StockRow, TransferRow};
 use super::error::Failure;
+pub(super) use super::statements::signed;
+use super::statements::{Reading, Shapes, read, write};
 use super::{orders, reply_codec};
 use crate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Gen, Mark, ProcessNumber, SHARDS, ShardId};
@@ -21,31 +21,6 @@ pub(super) struct Wanted {
     pub(super) calls: Vec<(ProcessNumber, ShardId)>,
     pub(super) stock: Vec<(ShardId, SkuKey)>,
     pub(super) transfers: Vec<(ShardId, SkuKey)>,
-}
-
-/// Rows per statement.
-const SIZES: [usize; 5] = [256, 64, 16, 4, 1];
-
-/// One statement in its fixed sizes.
-#[derive(Debug)]
-pub(super) struct Shapes([(usize, String); SIZES.len()]);
-
-impl Shapes {
-    pub(super) fn new(head: &str, row: &str, tail: &str) -> Self {
-        Self(SIZES.map(|size| (size, format!("{head}{}{tail}", vec![row; size].join(",")))))
-    }
-
-    /// For writing: the greatest size that `left` rows fill.
-    fn filled(&self, left: usize) -> (usize, &str) {
-        let fits = self.0.iter().find(|(size, _)| *size <= left);
-        fits.map_or((0, ""), |(size, sql)| (*size, sql))
-    }
-
-    /// For reading: the smallest size that holds `left` keys, else the greatest.
-    fn holding(&self, left: usize) -> (usize, &str) {
-        let holds = self.0.iter().rev().find(|(size, _)| *size >= left);
-        holds.or_else(|| self.0.first()).map_or((0, ""), |(size, sql)| (*size, sql))
-    }
 }
 
 macro_rules! shapes {
@@ -81,65 +56,6 @@ shapes! {
         " ON CONFLICT DO UPDATE SET seq = excluded.seq";
     WRITE_CALLS = "INSERT INTO calls (process, shard, number, reply, at_ms) VALUES ", "(?,?,?,?,?)",
         " ON CONFLICT DO UPDATE SET number = excluded.number, reply = excluded.reply, at_ms = excluded.at_ms";
-}
-
-type Reading<T> = QueryAs<'static, Sqlite, T, SqliteArguments>;
-pub(super) type Writing = Query<'static, Sqlite, SqliteArguments>;
-
-async fn read<K: Copy + Sync, T>(
-    connection: &mut SqliteConnection,
-    shapes: &'static Shapes,
-    keys: &[K],
-    bind: impl Fn(Reading<T>, K) -> Reading<T> + Send,
-) -> Result<Vec<T>, sqlx::Error>
-where
-    T: for<'r> FromRow<'r, SqliteRow> + Send + Unpin,
-{
-    let mut rows = Vec::new();
-    let mut left = keys;
-    while let Some(last) = left.last().copied() {
-        let (size, sql) = shapes.holding(left.len());
-        let (now, later) = left.split_at_checked(size).unwrap_or((left, &[]));
-        let mut query = sqlx::query_as(sql);
-        for key in now {
-            query = bind(query, *key);
-        }
-        // A repeated key gives its row twice, which the maps the rows go into do not mind.
-        for _ in now.len()..size {
-            query = bind(query, last);
-        }
-        rows.append(&mut query.fetch_all(&mut *connection).await?);
-        left = later;
-    }
-    Ok(rows)
-}
-
-pub(super) async fn write<R: Sync>(
-    connection: &mut SqliteConnection,
-    shapes: &'static Shapes,
-    rows: &[R],
-    bind: impl Fn(Writing, &R) -> Writing + Send,
-) -> Result<(), sqlx::Error> {
-    write_with(connection, shapes, rows, bind, |query| query).await
-}
-
-/// `finish` binds what comes once, after the rows.
-pub(super) async fn write_with<R: Sync>(
-    connection: &mut SqliteConnection,
-    shapes: &'static Shapes,
-    rows: &[R],
-    bind: impl Fn(Writing, &R) -> Writing + Send,
-    finish: impl Fn(Writing) -> Writing + Send,
-) -> Result<(), sqlx::Error> {
-    let mut left = rows;
-    while !left.is_empty() {
-        let (size, sql) = shapes.filled(left.len());
-        let (now, later) = left.split_at_checked(size).unwrap_or((left, &[]));
-        let query = now.iter().fold(sqlx::query(sql), &bind);
-        finish(query).execute(&mut *connection).await?;
-        left = later;
-    }
-    Ok(())
 }
 
 /// Reads what a transaction needs, marks apart. Called first in it, so that everything is of one instant.
@@ -309,12 +225,6 @@ pub(super) fn sku_key(activity: u32, sku: u16) -> SkuKey {
 
 pub(super) fn shard_id(number: u8) -> Result<ShardId, Failure> {
     ShardId::new(number).ok_or_else(|| Failure::Corrupt(format!("there is no shard {number}")))
-}
-
-/// A value for a signed column. What is stored is checked to be below 2⁶³ before it gets here; a key that is
-/// only looked for and is greater matches no row.
-pub(super) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 pub(super) fn unsigned(value: i64) -> Result<u64, Failure> {

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use super::MySqlInstallation;
 use super::failure::{Failure, retried};
+use super::order_rows::lock_generation;
 use super::orders::{MarkRow, mark, mark_columns};
-use super::settle::lock_generation;
 use super::statements::{Shapes, write};
 use crate::protocol::UserId;
 use crate::stock::calls::{Gen, Mark, ProcessNumber};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use sqlx::{Connection, MySqlConnection};
 
 use super::failure::{Failure, retried};
+use super::order_rows::lock_generation;
 use super::processes::mask_of;
-use super::settle::lock_generation;
 use super::{MySqlInstallation, open};
 use crate::stock::calls::{Gen, SHARDS, ShardId};
 use crate::store::StoreError;

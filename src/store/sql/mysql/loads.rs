@@ -11,7 +11,7 @@ use sqlx::MySqlConnection;
 use super::MySqlInstallation;
 use super::failure::{self, Failure, retried};
 use super::operator::insert_shares;
-use super::settle::lock_generation;
+use super::order_rows::lock_generation;
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::{Gen, SHARDS, ShardId};
 use crate::store::StoreError;

@@ -25,6 +25,7 @@ mod leadership;
 mod loads;
 mod open;
 mod operator;
+mod order_rows;
 mod orders;
 mod preheat;
 mod processes;
@@ -33,6 +34,7 @@ mod releases;
 mod reservation;
 mod reservations;
 mod settle;
+mod settle_batch;
 mod settle_carefully;
 mod statements;
 

@@ -9,7 +9,7 @@ use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
 use super::failure::{self, Failure, retried};
-use super::settle::lock_generation;
+use super::order_rows::lock_generation;
 use super::statements::{Shapes, execute_among};
 use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Mark, ShardId};
@@ -237,7 +237,7 @@ pub(super) async fn insert_failed_order(
     now_ms: u64,
 ) -> Result<(), Failure> {
     let order = (release.shard, release.user, release.mark);
-    match super::settle::insert_orders(connection, &[order], now_ms).await.map_err(Failure::from) {
+    match super::order_rows::insert_orders(connection, &[order], now_ms).await.map_err(Failure::from) {
         Err(failure) if failure.is_bad_row() => return Ok(()),
         other => other?,
     }

@@ -5,39 +5,21 @@
 //! done carefully (`settle_carefully`), which finds out what each row is. Rows and SKUs are taken in one order by
 //! everybody, so that writers that meet wait rather than deadlock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError};
 
-use sqlx::{MySql, MySqlConnection, Transaction};
+use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
 use super::failure::{Failure, retried};
+use super::order_rows::{deduct, insert_orders, lock_generation, undo};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
+use super::settle_batch::Batch;
 use super::settle_carefully::{self, Rows};
-use super::statements::{Shapes, read, write};
-use crate::protocol::{ActivityId, OrderState, SkuKey, UserId};
+use super::statements::{Shapes, read};
+use crate::protocol::{ActivityId, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId};
 use crate::store::StoreError;
-
-static INSERT_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
-    Shapes::new(
-        "INSERT INTO orders (number, activity, user, attempt, sku, quantity, state, source, shard, pay_by_ms, \
-         created_at_ms) VALUES ",
-        "(?,?,?,?,?,?,?,1,?,?,?)",
-        "",
-    )
-});
-
-/// Inserts nothing ever: an SKU that is not there has no row in `skus` either, which the foreign key tells. One
-/// that has too little left is out of the column's range.
-static DEDUCT: LazyLock<Shapes> = LazyLock::new(|| {
-    Shapes::new(
-        "INSERT INTO sku_stock (activity, sku, available, sold, version) VALUES ",
-        "(?,?,0,?,0)",
-        " ON DUPLICATE KEY UPDATE available = available - VALUES(sold), sold = sold + VALUES(sold), \
-         version = version + 1",
-    )
-});
 
 static PAY_WITHIN: LazyLock<Shapes> =
     LazyLock::new(|| Shapes::new("SELECT id, pay_within_ms FROM activities WHERE id IN (", "?", ")"));
@@ -123,37 +105,6 @@ impl MySqlInstallation {
     }
 }
 
-/// What is to be settled.
-pub(super) struct Batch<'a> {
-    pub(super) generation: Gen,
-    pub(super) reservations: &'a [Reservation],
-    pub(super) pay_within_ms: HashMap<ActivityId, u64>,
-}
-
-impl Batch<'_> {
-    fn looks_good(&self) -> bool {
-        self.reservations
-            .iter()
-            .all(|one| one.fault().is_none() && self.pay_within_ms.contains_key(&one.mark.sku.activity))
-    }
-
-    /// The mark of a reservation that is settled at `now_ms`.
-    pub(super) fn settled(&self, one: &Reservation, now_ms: u64) -> Mark {
-        let pay_within_ms = self.pay_within_ms.get(&one.mark.sku.activity).copied().unwrap_or_default();
-        let pay_by_ms = now_ms.saturating_add(pay_within_ms);
-        Mark { state: OrderState::PendingPayment, pay_by_ms, ..one.mark }
-    }
-}
-
-/// Locks the generation until the transaction's end, against a recovery but not against other writers; and the time.
-pub(super) async fn lock_generation(connection: &mut MySqlConnection) -> Result<(Gen, u64), Failure> {
-    let (generation, now_ms): (u64, u64) =
-        sqlx::query_as(concat!("SELECT gen, ", now_ms!(), " FROM installation LOCK IN SHARE MODE"))
-            .fetch_one(connection)
-            .await?;
-    Ok((Gen(generation), now_ms))
-}
-
 async fn write_all(
     connection: &mut MySqlConnection,
     orders: &[(ShardId, UserId, Mark)],
@@ -161,50 +112,4 @@ async fn write_all(
 ) -> Result<(), Failure> {
     insert_orders(connection, orders, now_ms).await?;
     Ok(deduct(connection, orders.iter().map(|(_, _, mark)| mark)).await?)
-}
-
-/// Rolls back now rather than when the connection is used next: the transaction that follows would wait for the locks
-/// of this one. Where it fails the connection is lost, and its transaction with it.
-pub(super) async fn undo(transaction: Transaction<'_, MySql>) {
-    if let Err(error) = transaction.rollback().await {
-        tracing::debug!(%error, "a rollback failed");
-    }
-}
-
-pub(super) async fn insert_orders(
-    connection: &mut MySqlConnection,
-    orders: &[(ShardId, UserId, Mark)],
-    now_ms: u64,
-) -> Result<(), sqlx::Error> {
-    write(connection, &INSERT_ORDERS, orders, |query, (shard, user, mark)| {
-        query
-            .bind(mark.order.0)
-            .bind(mark.sku.activity.0)
-            .bind(user.0)
-            .bind(mark.attempt)
-            .bind(mark.sku.sku.0)
-            .bind(mark.quantity)
-            .bind(mark.state as u8)
-            .bind(shard.number())
-            .bind(mark.pay_by_ms)
-            .bind(now_ms)
-    })
-    .await
-}
-
-/// Takes the units of orders from their SKUs, in the order of the SKUs.
-pub(super) async fn deduct(
-    connection: &mut MySqlConnection,
-    orders: impl Iterator<Item = &Mark>,
-) -> Result<(), sqlx::Error> {
-    let mut units: BTreeMap<SkuKey, u64> = BTreeMap::new();
-    for mark in orders {
-        let sum = units.entry(mark.sku).or_default();
-        *sum = sum.saturating_add(u64::from(mark.quantity));
-    }
-    let units: Vec<_> = units.into_iter().collect();
-    write(connection, &DEDUCT, &units, |query, (sku, units)| {
-        query.bind(sku.activity.0).bind(sku.sku.0).bind(*units)
-    })
-    .await
 }

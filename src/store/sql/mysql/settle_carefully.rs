@@ -10,9 +10,10 @@ use std::sync::LazyLock;
 use sqlx::{MySqlConnection, MySqlPool};
 
 use super::failure::{self, Failure};
+use super::order_rows::{deduct, insert_orders, lock_generation, undo};
 use super::releases::{self, Release};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
-use super::settle::{Batch, deduct, insert_orders, lock_generation, undo};
+use super::settle_batch::Batch;
 use super::statements::{Reading, Shapes, read, read_with};
 use crate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Mark, ShardId};

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 
 use self::rows::Wanted;
 use super::failure::{Failure, Tries, retried};
+use super::order_rows::lock_generation;
 use super::releases::CloseOutcome;
-use super::settle::lock_generation;
 use super::{MySqlInstallation, ProcessKind, orders};
 use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Call, Change, Mark, Reply, SHARDS, ShardId, Snapshot};
