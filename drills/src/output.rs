@@ -109,6 +109,7 @@ async fn one(premises: &Arc<Premises>, drill: Drill, seed: u64, logs: bool) -> R
     let mut run = Run {
         drill,
         seed,
+        is_quick: premises.is_quick,
         violations: Vec::new(),
         promised: 0,
         kept: 0,

@@ -13,6 +13,8 @@ use crate::drills::Drill;
 pub(crate) struct Run {
     pub(crate) drill: Drill,
     pub(crate) seed: u64,
+    /// With fewer users and shorter outages.
+    pub(crate) is_quick: bool,
     pub(crate) violations: Vec<String>,
     pub(crate) promised: u64,
     pub(crate) kept: u64,
@@ -48,7 +50,9 @@ impl Run {
             let _ = write!(line, "\n    VIOLATION {violation}");
         }
         if !violations.is_empty() {
-            let _ = write!(line, "\n    replay: scripts/drills 1 --drill {} --seed {seed}", drill.name());
+            let quick = if self.is_quick { " --quick" } else { "" };
+            let _ =
+                write!(line, "\n    replay: scripts/drills 1 --drill {} --seed {seed}{quick}", drill.name());
         }
         line
     }
