@@ -37,8 +37,6 @@ pub(crate) struct Promise {
     pub(crate) added: BTreeMap<u16, i64>,
     /// Feed entries that the drill itself made unreadable.
     pub(crate) dead_letters: u64,
-    /// Users may be left without an answer: their gateway is gone for good.
-    pub(crate) may_go_unanswered: bool,
     /// The activity is archived: Redis holds a tombstone alone.
     pub(crate) is_archived: bool,
 }
@@ -342,9 +340,6 @@ fn results(evidence: &Evidence<'_>) -> Vec<String> {
 }
 
 fn unanswered(evidence: &Evidence<'_>) -> Vec<String> {
-    if evidence.promise.may_go_unanswered {
-        return Vec::new();
-    }
     let users = evidence.told.users.iter();
     let without = users
         .filter(|(_, told)| matches!(told.end, Outcome::Unknown | Outcome::Unreachable | Outcome::Fault(_)));

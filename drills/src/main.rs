@@ -18,6 +18,7 @@ mod report;
 mod settled;
 mod shop;
 mod sql_side;
+mod stock_servers;
 mod told;
 
 use std::process::ExitCode;

@@ -10,16 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rushgate::admission::identity::{MintKey, MintSettings, Minter};
-use rushgate_servers::{
-    Database, FaultyLink, MariaDb, Persistence, Redis, RedisCluster, RedisSettings, ReservedPort,
-    RespConnection,
-};
+use rushgate_servers::{Database, FaultyLink, MariaDb, Persistence, ReservedPort, RespConnection};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::error::{DrillError, Result};
 use crate::program::Program;
 use crate::sql_side;
+use crate::stock_servers::{RedisPlan, StockServers};
 
 /// The activity of every drill.
 pub(crate) const ACTIVITY: u32 = 7;
@@ -42,20 +40,12 @@ pub(crate) struct ShopPlan {
     pub(crate) stock: Vec<u32>,
     /// Gateway 0 reaches Redis through a link that can fail.
     pub(crate) has_link: bool,
+    /// Gateway 0 reaches the database through a link of its own, and all others Redis through another.
+    pub(crate) can_be_split: bool,
     /// Orders per second that a writer settles at most; 0 = as many as it can.
     pub(crate) writer_rows_per_s: u32,
     /// From its creation to its opening.
     pub(crate) opens_in: Duration,
-}
-
-/// Which Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RedisPlan {
-    One(Persistence),
-    /// A master whose replica follows through a link that can be cut.
-    Replicated,
-    /// Three masters, three replicas.
-    Cluster,
 }
 
 impl Default for ShopPlan {
@@ -66,18 +56,11 @@ impl Default for ShopPlan {
             writers: 1,
             stock: vec![200, 120, 80],
             has_link: false,
+            can_be_split: false,
             writer_rows_per_s: 0,
             opens_in: Duration::from_millis(600),
         }
     }
-}
-
-/// The servers that hold the stock.
-#[derive(Debug)]
-pub(crate) enum StockServers {
-    One(Box<Redis>),
-    Replicated { master: Box<Redis>, link: FaultyLink, replica: Box<Redis> },
-    Cluster(RedisCluster),
 }
 
 /// What all drills of a run share.
@@ -96,6 +79,8 @@ pub(crate) struct Shop {
     pub(crate) gateways: Vec<Program>,
     pub(crate) writers: Vec<Program>,
     pub(crate) link: Option<FaultyLink>,
+    pub(crate) sql_link: Option<FaultyLink>,
+    pub(crate) link_of_others: Option<FaultyLink>,
     pub(crate) servers: StockServers,
     pub(crate) database: Database,
     pub(crate) addrs: Vec<SocketAddr>,
@@ -125,14 +110,12 @@ impl Shop {
     /// The servers and an empty database.
     pub(crate) async fn without_processes(premises: &Arc<Premises>, plan: ShopPlan) -> Result<Self> {
         let servers = StockServers::start(plan.redis).await?;
-        let link = if plan.has_link {
-            let upstream = servers.addresses().first().and_then(|addr| addr.parse().ok());
-            let upstream =
-                upstream.ok_or_else(|| DrillError::Malformed("Redis has no address".to_owned()))?;
-            Some(FaultyLink::start(upstream).await?)
-        } else {
-            None
-        };
+        let upstream = servers.addresses().first().and_then(|addr| addr.parse().ok());
+        let upstream = upstream.ok_or_else(|| DrillError::Malformed("Redis has no address".to_owned()))?;
+        let link = link_to(upstream, plan.has_link).await?;
+        let link_of_others = link_to(upstream, plan.can_be_split).await?;
+        let sql = SocketAddr::from(([127, 0, 0, 1], premises.mariadb.port()));
+        let sql_link = link_to(sql, plan.can_be_split).await?;
         let database = premises.mariadb.create_database().await?;
         let folder = TempDir::with_prefix("rushgate-drill-").map_err(DrillError::io("making a folder"))?;
         // Once: processes read it while others are being configured.
@@ -142,6 +125,8 @@ impl Shop {
             gateways: Vec::new(),
             writers: Vec::new(),
             link,
+            sql_link,
+            link_of_others,
             servers,
             database,
             addrs: Vec::new(),
@@ -159,7 +144,7 @@ impl Shop {
         let addr = SocketAddr::from(([127, 0, 0, 1], port.number()));
         let nodes = match &self.link {
             Some(link) if nth == 0 => vec![link.address().to_string()],
-            _ => self.servers.addresses(),
+            _ => self.nodes_of_others(),
         };
         let config = self.configured(&format!("gateway{nth}"), addr, &nodes)?;
         let arguments = ["serve", "--config", &config].map(str::to_owned).to_vec();
@@ -173,11 +158,16 @@ impl Shop {
     /// A writer that is not started yet.
     pub(crate) fn add_writer(&mut self, nth: usize) -> Result<&mut Program> {
         let name = format!("writer{nth}");
-        let nodes = self.servers.addresses();
+        let nodes = self.nodes_of_others();
         let config = self.configured(&name, SocketAddr::from(([127, 0, 0, 1], 0)), &nodes)?;
         let arguments = ["writer", "--config", &config].map(str::to_owned).to_vec();
         self.writers.push(Program::new(&self.premises.binary, &name, arguments, self.folder.path()));
         self.writers.last_mut().ok_or_else(|| DrillError::Malformed("no writer".to_owned()))
+    }
+
+    fn nodes_of_others(&self) -> Vec<String> {
+        let link = self.link_of_others.as_ref();
+        link.map_or_else(|| self.servers.addresses(), |link| vec![link.address().to_string()])
     }
 
     fn configured(&self, name: &str, listen: SocketAddr, nodes: &[String]) -> Result<String> {
@@ -187,6 +177,10 @@ impl Shop {
             fs::write(path, text).map_err(DrillError::io(format!("writing {}", path.display())))
         };
         let Database { host, port, user, name: database, .. } = &self.database;
+        let port = match &self.sql_link {
+            Some(link) if name == "gateway0" => link.port(),
+            _ => *port,
+        };
         let is_cluster = matches!(self.servers, StockServers::Cluster(_));
         let text = format!(
             "[store]\nkind = \"redis\"\ndata_dir = \"{data}\"\n\
@@ -352,61 +346,13 @@ impl Shop {
     }
 }
 
+async fn link_to(upstream: SocketAddr, is_wanted: bool) -> Result<Option<FaultyLink>> {
+    if is_wanted { Ok(Some(FaultyLink::start(upstream).await?)) } else { Ok(None) }
+}
+
 fn numbers_after(log: &str, name: &str) -> Vec<u64> {
     let after = log.split(name).skip(1);
     after
         .filter_map(|rest| rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok())
         .collect()
-}
-
-impl StockServers {
-    async fn start(plan: RedisPlan) -> Result<Self> {
-        Ok(match plan {
-            RedisPlan::One(persistence) => Self::One(Box::new(Redis::start(persistence).await?)),
-            RedisPlan::Replicated => {
-                let master = Redis::start(Persistence::Off).await?;
-                let upstream = SocketAddr::from(([127, 0, 0, 1], master.port()));
-                let link = FaultyLink::start(upstream).await?;
-                let settings =
-                    RedisSettings { replica_of: Some(link.port()), ..RedisSettings::new(Persistence::Off) };
-                let replica = Redis::start_with(settings).await?;
-                Self::Replicated { master: Box::new(master), link, replica: Box::new(replica) }
-            }
-            RedisPlan::Cluster => Self::Cluster(RedisCluster::start(3, 3, Persistence::Off).await?),
-        })
-    }
-
-    pub(crate) fn addresses(&self) -> Vec<String> {
-        match self {
-            Self::One(redis) | Self::Replicated { master: redis, .. } => vec![redis.address()],
-            Self::Cluster(cluster) => cluster.addresses(),
-        }
-    }
-
-    /// The one server of a drill that has one.
-    pub(crate) fn one(&self) -> Result<&Redis> {
-        match self {
-            Self::One(redis) | Self::Replicated { master: redis, .. } => Ok(redis),
-            Self::Cluster(_) => Err(DrillError::Malformed("the drill's Redis is a cluster".to_owned())),
-        }
-    }
-
-    /// Kills the master; its replica becomes the master, on the same address.
-    pub(crate) async fn promote_replica(&self) -> Result<()> {
-        let Self::Replicated { master, replica, .. } = self else {
-            return Err(DrillError::Malformed("the drill's Redis has no replica".to_owned()));
-        };
-        master.kill9().await?;
-        replica.cli(&["REPLICAOF", "NO", "ONE"]).await?;
-        replica.cli(&["CONFIG", "SET", "port", &master.port().to_string()]).await?;
-        Ok(())
-    }
-
-    /// The cluster of a drill that has one.
-    pub(crate) fn cluster(&self) -> Result<&RedisCluster> {
-        match self {
-            Self::Cluster(cluster) => Ok(cluster),
-            _ => Err(DrillError::Malformed("the drill's Redis is no cluster".to_owned())),
-        }
-    }
 }

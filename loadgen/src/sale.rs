@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use rushgate::config::parse_duration;
 use rushgate::protocol::{ActivityId, SkuId};
-use rushgate::rehearsal::{Mode, Progress, Quantities, Rehearsed, SalePlan, Silent, TerminalBar, rehearse};
+use rushgate::rehearsal::{
+    Mode, Progress, Quantities, RehearsalError, Rehearsed, SalePlan, Silent, TerminalBar, rehearse,
+};
 
 use crate::books::{check_books, source};
 use crate::output::{Failure, print};
@@ -91,7 +93,10 @@ pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::cannot_start(format!("the runtime cannot start: {error}")))?;
     let rehearsed = runtime.block_on(async {
         let source = source(&config).await?;
-        rehearse(plan, minter, &source, progress).await.map_err(Failure::cannot_start)
+        rehearse(plan, minter, &source, progress).await.map_err(|error| match error {
+            RehearsalError::Unaudited(_) => Failure::bad_result(vec![error.to_string()]),
+            RehearsalError::Sale(_) | RehearsalError::Books(_) => Failure::cannot_start(error),
+        })
     });
     show(&rehearsed?, args.json)
 }

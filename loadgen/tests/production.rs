@@ -1,5 +1,11 @@
 //! `rushgate-loadgen sale` on the production form: two gateways behind HAProxy, one Redis, one MariaDB, one writer.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    missing_docs,
+    reason = "tests"
+)]
 
 mod shop;
 
@@ -25,9 +31,12 @@ fn assert_figures(output: &Output, expected: &[(&str, u64)]) -> Value {
         assert_eq!(report[name], *value, "{name} in {report}");
     }
     assert_eq!(report["audit"], "ok");
-    for name in ["oversold", "undersold", "unresolved", "errors", "unconfirmed", "stock_left"] {
+    for name in ["oversold", "undersold", "unresolved", "errors", "stock_left"] {
         assert_eq!(report[name], 0, "{name} in {report}");
     }
+    // On a machine that is too busy to renew a heartbeat for two seconds, some learn it after an UNCONFIRMED.
+    let winners = report["queued"].as_u64().unwrap() + report["learned"].as_u64().unwrap();
+    assert_eq!(report["orders"], winners, "{report}");
     report
 }
 
@@ -37,7 +46,7 @@ fn two_gateways_sell_every_unit_once_and_push_results_on_the_one_that_did_not_se
     let gateways = shop.gateways();
     let listening = ["--listen-addr", &gateways, "--listen-share", "0.5", "--push-wait", "30s", "--json"];
     let output = shop.sale(&[&["--users", "3000", "--connections", "60"], &listening[..]].concat());
-    let figures = [("users", 3_000), ("stock", 300), ("orders", 300), ("queued", 300), ("sold_out", 2_700)];
+    let figures = [("users", 3_000), ("stock", 300), ("orders", 300), ("sold_out", 2_700)];
     let told = assert_figures(&output, &figures);
     let listened = told["listening"].as_u64().unwrap();
     assert!(listened > 20, "of the winners half should listen: {told}");
@@ -83,6 +92,24 @@ fn the_audit_waits_for_a_writer_and_says_so_where_there_is_none() {
     shop.start_writer();
     let again = shop.sale(&["--users", "100", "--json"]);
     assert_figures(&again, &[("orders", 50), ("queued", 0), ("learned", 50), ("sold_out", 50)]);
+}
+
+#[test]
+fn a_database_that_is_gone_after_the_sale_is_a_bad_result() {
+    let shop = Shop::open(5);
+    let args = ["--users", "10", "--settle-patience", "1s", "--push-wait", "100ms", "--json"];
+    let output = std::thread::scope(|scope| {
+        let selling = scope.spawn(|| shop.sale(&args));
+        // It has looked at the database before it connects, and the activity has not opened yet.
+        while shop.connections() == 0 && !selling.is_finished() {
+            std::thread::yield_now();
+        }
+        shop.sql("RENAME TABLE sku_stock TO gone");
+        selling.join().unwrap()
+    });
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("the sale is over, but cannot be audited"), "{told}");
 }
 
 #[test]

@@ -172,6 +172,6 @@ async fn buy_and_audit(plan: SalePlan, minter: Arc<Minter>, args: &DemoArgs) -> 
     match rehearse(plan, minter, &source, progress).await {
         Ok(rehearsed) => Ok(rehearsed.report),
         Err(RehearsalError::Sale(error)) => Err(Failure::cannot_start(error.to_string())),
-        Err(RehearsalError::Books(error)) => Err(Failure::bad_result(error.to_string())),
+        Err(error) => Err(Failure::bad_result(error.to_string())),
     }
 }

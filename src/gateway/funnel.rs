@@ -15,12 +15,12 @@ use super::door::{Admitted, Door, Ticket};
 use super::lookups::Lookups;
 use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::peer::Peer;
+use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
 use crate::admission::limits::{Held, LimitedBy, Limits};
 use crate::protocol::{
-    ActivityId, ActivityInfo, ActivityState, Order, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status,
-    StockBand, UserId, activity_flags,
+    ActivityId, ActivityInfo, ActivityState, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status, StockBand,
+    UserId, activity_flags,
 };
-use crate::stock::calls::Mark;
 use crate::stock::{Board, Buyers, Left, Purchase, Standing};
 
 /// One BUY.
@@ -284,26 +284,4 @@ fn stock(left: Left, ask: &Ask<'_>) -> Result<(), Refusal> {
         }),
         Left::Exactly(_) | Left::Unknown => Ok(()),
     }
-}
-
-/// What a client is told of a mark.
-pub(super) const fn order_of(mark: Mark) -> Order {
-    Order {
-        number: mark.order,
-        sku: mark.sku,
-        quantity: mark.quantity,
-        state: mark.state,
-        attempt: mark.attempt,
-        pay_by_ms: mark.pay_by_ms,
-    }
-}
-
-/// When to come again after BUSY and its like: 100 to 200 ms.
-pub(super) fn busy_hint_ms() -> u32 {
-    with_jitter(100)
-}
-
-/// Up to as much again, so that those refused together do not come back together.
-pub(super) fn with_jitter(retry_after_ms: u32) -> u32 {
-    retry_after_ms.saturating_add(fastrand::u32(0..=retry_after_ms.min(1000)))
 }

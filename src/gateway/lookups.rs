@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use super::clock::Now;
 use super::counters::Event;
-use super::funnel::{busy_hint_ms, order_of, with_jitter};
 use super::peer::Peer;
+use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
 use super::trouble::Trouble;
 use super::{Core, Settings};
 use crate::admission::limits::SharedRate;

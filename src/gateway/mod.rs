@@ -5,6 +5,7 @@
 //! limiter keys. [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
+mod arrival;
 mod clock;
 mod connection;
 mod conversation;
@@ -22,7 +23,9 @@ mod peer;
 mod post;
 mod proxy;
 mod proxy_header;
+mod proxy_trouble;
 mod recoveries;
+mod reply_parts;
 mod roster;
 mod sale_clock;
 mod session;

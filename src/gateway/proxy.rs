@@ -8,8 +8,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use tokio::io::AsyncReadExt;
@@ -23,27 +21,6 @@ use super::worker::Worker;
 
 /// Enough for nearly every header and the client's first frame.
 const FIRST_READ_BYTES: usize = 512;
-
-/// Whoever connects wrongly does so for every client.
-const WARN_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Says at most every [`WARN_INTERVAL`] what is wrong with those who connect; the counters have the rest.
-#[derive(Debug, Default)]
-pub(super) struct ProxyTrouble {
-    /// Monotonic milliseconds.
-    quiet_until_ms: AtomicU64,
-}
-
-impl ProxyTrouble {
-    pub(super) fn tell(&self, now_ms: u64, from: IpAddr, why: &dyn std::fmt::Display) {
-        if now_ms < self.quiet_until_ms.load(Ordering::Relaxed) {
-            return;
-        }
-        let pause_ms = u64::try_from(WARN_INTERVAL.as_millis()).unwrap_or(u64::MAX);
-        self.quiet_until_ms.store(now_ms.saturating_add(pause_ms), Ordering::Relaxed);
-        tracing::warn!(%from, %why, "closed a connection to gateway.proxy_listen");
-    }
-}
 
 /// Whether headers from there are believed.
 pub(super) fn is_trusted(worker: &Worker, balancer: IpAddr) -> bool {

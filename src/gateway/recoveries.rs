@@ -9,23 +9,16 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::stock_task::Arrival;
+use super::arrival::{Arrival, Told};
 use super::trouble::Trouble;
 use crate::protocol::UserId;
 use crate::stock::calls::{Gen, Mark};
-use crate::store::{HandIn, ReservationStore, StoreError, crash_point};
+use crate::store::{ReservationStore, StoreError, crash_point};
 
 /// After a write that failed. A recovery does not wait long for those who are silent.
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// Promises whose end is being written at a time.
 const FAILS_MAX: usize = 8;
-
-/// What became of a write.
-pub(super) enum Told {
-    HandedIn { generation: Gen, answer: HandIn },
-    Failed { user: UserId, mark: Mark },
-    NotYet(StoreError),
-}
 
 /// See the module.
 pub(super) struct Recoveries<S> {

@@ -237,7 +237,7 @@ impl Session {
         match funnel.result(now, activity, user, self.held()) {
             Found::Here(told) => Some(told),
             Found::InTheDatabase if self.peer.in_flight() >= u32::from(self.in_flight_max()) => {
-                Some((Status::TooManyInFlight, super::funnel::busy_hint_ms(), Reply::Empty))
+                Some((Status::TooManyInFlight, super::reply_parts::busy_hint_ms(), Reply::Empty))
             }
             Found::InTheDatabase => {
                 let asked = funnel.lookups.ask(now, &self.peer, request_id, user, activity);
@@ -357,7 +357,7 @@ impl Session {
             self.worker.sheet.rung(if on_connection { Rung::Connection } else { Rung::Frame });
         }
         let hint_ms = match status {
-            Status::GoingAway | Status::TooManyInFlight => super::funnel::busy_hint_ms(),
+            Status::GoingAway | Status::TooManyInFlight => super::reply_parts::busy_hint_ms(),
             _ => 0,
         };
         self.reply(frame, status, hint_ms, &Reply::Empty, out);

@@ -11,16 +11,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
 use super::Core;
+use super::arrival::{Arrival, Told};
 use super::counters::{Event, Sheet};
 use super::door::{Admitted, Ticket};
-use super::funnel::{busy_hint_ms, order_of};
 use super::on_sale::OnSale;
-use super::recoveries::{Recoveries, Told};
+use super::recoveries::Recoveries;
+use super::reply_parts::{busy_hint_ms, order_of};
 use super::trouble::{Trouble, Unanswered};
 use crate::protocol::{ActivityState, Opcode, OrderState, Reply, Status};
-use crate::stock::calls::{Call, Gen, RecoveryCall, Reply as CallReply, ShardId, Snapshot};
+use crate::stock::calls::{Call, Gen, RecoveryCall, ShardId};
 use crate::stock::{Outcome, PerShard, Stock};
-use crate::store::{FeedRead, HandIn, ReservationStore, StoreError, crash_point};
+use crate::store::{FeedRead, HandIn, ReservationStore, crash_point};
 
 /// How long one read of the feeds waits for news.
 const FEED_WAIT: Duration = Duration::from_millis(100);
@@ -34,14 +35,6 @@ const COPIES_MAX: u32 = 3;
 /// Calls, reads and snapshots under way at a time: three copies a shard, one read, 16 snapshots; and what recoveries
 /// want written.
 const ARRIVALS_MAX: usize = 128;
-
-/// What comes back from the store.
-pub(super) enum Arrival {
-    Answered { call: Call, reply: Result<CallReply, StoreError> },
-    Feeds { began_ms: u64, reads: Result<Vec<(ShardId, FeedRead)>, StoreError> },
-    Snapshot { shard: ShardId, snapshot: Result<Snapshot, StoreError> },
-    Recovery(Told),
-}
 
 /// What the rest of the gateway may know of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Core;
 use super::counters::Sheet;
 use super::post::Post;
-use super::proxy::ProxyTrouble;
+use super::proxy_trouble::ProxyTrouble;
 use super::roster::Roster;
 
 /// What the connections of one worker share.

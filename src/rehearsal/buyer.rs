@@ -3,106 +3,33 @@
 //! One task per connection open at once (app mode) or per user at work on a shared one (service mode); each takes
 //! the next user when it is done with one. A task never fails: what goes wrong is what its user was told.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::history::{Asked, End, Event, Listening, UserHistory};
 use super::listeners::Listeners;
-use super::plan::{LISTENING_USERS_MAX, Mode, Part, SalePlan};
-use super::progress::Progress;
-use super::recorder::Recorder;
-use crate::admission::identity::{IdentityKind, Minter};
-use crate::client::{Client, Exchange, Identity, OnBehalf, Outcome, Patience, Purchase, Push, Settings};
+use super::plan::{Mode, Part, SalePlan};
+use super::stage::Stage;
+use crate::client::{Client, Exchange, OnBehalf, Outcome, Patience, Purchase, Push};
 use crate::protocol::{Opcode, Reply, Status, UserId};
 
 /// INSUFFICIENT so many times sends a user away.
 const INSUFFICIENT_MAX: u32 = 8;
-/// Tokens outlive every rehearsal.
-const TOKEN_VALID_FOR: Duration = Duration::from_secs(86_400);
 /// Pushes a service connection may be behind.
 const SERVICE_PUSHES_MAX: usize = 16_384;
 /// Pushes a user may be behind.
 const APP_PUSHES_MAX: usize = 8;
-
-/// What all tasks of a sale share.
-pub(super) struct Stage {
-    pub(super) plan: SalePlan,
-    /// Its clock starts with the sale.
-    pub(super) recorder: Recorder,
-    pub(super) progress: Arc<dyn Progress>,
-    minter: Arc<Minter>,
-    next_user: AtomicU32,
-    /// A user's whole patience passed without a gateway: the others do not wait as long again.
-    gone: AtomicBool,
-    listening: Arc<Semaphore>,
-}
 
 /// What one task has to tell: users by index.
 pub(super) type Told = Vec<(u32, UserHistory)>;
 
 /// What was pushed on shared connections: users by id.
 type Pushed = Vec<(UserId, Event)>;
-
-impl Stage {
-    pub(super) fn new(
-        plan: SalePlan,
-        recorder: Recorder,
-        progress: Arc<dyn Progress>,
-        minter: Arc<Minter>,
-    ) -> Self {
-        let listening = Arc::new(Semaphore::new(LISTENING_USERS_MAX));
-        let (next_user, gone) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { plan, recorder, progress, minter, next_user, gone, listening }
-    }
-
-    /// A client of one user, or of a back end.
-    pub(super) fn client(&self, user: Option<UserId>, pushes: mpsc::Sender<Push>) -> Client {
-        self.client_at(&self.plan.addrs, user, pushes)
-    }
-
-    /// The same, of these gateways.
-    pub(super) fn client_at(
-        &self,
-        addrs: &[SocketAddr],
-        user: Option<UserId>,
-        pushes: mpsc::Sender<Push>,
-    ) -> Client {
-        let kind = user.map_or(IdentityKind::Service, IdentityKind::App);
-        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        // The sale has minted one token before it began. Should a later one fail, the gateway refuses the empty
-        // token, and the user's history says so.
-        let token = self.minter.mint(kind, now_s, TOKEN_VALID_FOR).unwrap_or_default();
-        Client::new(addrs, Identity::back_end(token), Settings::default(), pushes)
-    }
-
-    /// Waits until one more user may listen elsewhere.
-    pub(super) async fn may_listen(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.listening).acquire_owned().await.ok()
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_gone(&self, is_gone: bool) {
-        self.gone.store(is_gone, Ordering::Relaxed);
-    }
-
-    pub(super) fn on_behalf(part: &Part) -> OnBehalf<'static> {
-        OnBehalf { user: part.user, client_addr: Some(part.client_addr), device: None }
-    }
-
-    fn take_user(&self) -> Option<u32> {
-        let index = self.next_user.fetch_add(1, Ordering::Relaxed);
-        (index < self.plan.users).then_some(index)
-    }
-}
 
 /// Lets every user of the plan buy; what they were told, and what was pushed on shared connections.
 pub(super) async fn buy_all(stage: &Arc<Stage>) -> (Told, Pushed) {

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::buyer::{Stage, ask_result};
+use super::buyer::ask_result;
 use super::history::{Asked, End, Event, UserHistory};
 use super::plan::Mode;
 use super::progress::Phase;
+use super::stage::Stage;
 use crate::client::Client;
 
 /// Service connections used for asking; more would not be faster.

@@ -7,9 +7,9 @@
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout_at};
 
-use super::buyer::Stage;
 use super::history::{Event, Listening};
 use super::plan::Part;
+use super::stage::Stage;
 use crate::client::{Client, Push};
 use crate::protocol::Reply;
 

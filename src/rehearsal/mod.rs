@@ -23,6 +23,7 @@ mod rehearse;
 mod report;
 mod sale;
 mod source;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod verdict;

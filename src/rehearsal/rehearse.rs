@@ -18,9 +18,12 @@ pub enum RehearsalError {
     /// The sale could not start.
     #[error(transparent)]
     Sale(#[from] SaleError),
-    /// The database cannot be read.
+    /// The database cannot be read; nobody has bought anything.
     #[error(transparent)]
-    Books(#[from] BooksError),
+    Books(BooksError),
+    /// The database cannot be read any more.
+    #[error("the sale is over, but cannot be audited: {0}")]
+    Unaudited(BooksError),
 }
 
 /// A rehearsal's result.
@@ -40,11 +43,12 @@ pub async fn rehearse(
     progress: Arc<dyn Progress>,
 ) -> Result<Rehearsed, RehearsalError> {
     // Read once beforehand: a database that cannot be read is better known before the sale.
-    source.read(plan.activity, plan.sku).await?;
+    source.read(plan.activity, plan.sku).await.map_err(RehearsalError::Books)?;
     let history = Box::pin(run_sale(plan.clone(), minter, Arc::clone(&progress))).await?;
     let unsettled = source.settled(plan.activity, plan.settle_patience, progress.as_ref()).await;
     progress.begin(Phase::Auditing, 1);
-    let books = Books { unsettled, ..source.read(plan.activity, plan.sku).await? };
+    let books = source.read(plan.activity, plan.sku).await.map_err(RehearsalError::Unaudited)?;
+    let books = Books { unsettled, ..books };
     let verdict = audit(&history, &books);
     progress.step();
     progress.end();

@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::buyer::{Stage, buy_all};
+use super::buyer::buy_all;
 use super::collect::ask_results;
 use super::history::{End, Listening, SaleHistory, UserHistory};
 use super::plan::{Mode, PlanError, SalePlan};
 use super::progress::{Phase, Progress};
 use super::recorder::Recorder;
+use super::stage::Stage;
 use crate::admission::identity::{IdentityKind, Minter};
 use crate::client::ClientError;
 use crate::protocol::{ActivityId, ActivityState, Reply, Request, SkuId, Status};

@@ -254,3 +254,15 @@ pub struct RecoveryCall {
     /// done, so that none is missed. Marks that are older may have been written off there: not handed in.
     pub rebuilt: [Gen; SHARDS],
 }
+
+/// The mark that a reserved item makes, before its settlement is known.
+pub(super) const fn mark_of(item: &Item) -> Mark {
+    Mark {
+        order: item.order,
+        sku: item.sku,
+        quantity: item.quantity,
+        attempt: item.attempt,
+        state: OrderState::Reserved,
+        pay_by_ms: 0,
+    }
+}

@@ -15,8 +15,8 @@ use super::calls::{
 use super::lane::{InFlight, Lane, Waiting};
 use super::order_numbers::OrderNumbers;
 use super::per_shard::PerShard;
+use super::promises::Recoveries;
 use super::purchase::{Outcome, Purchase, Settings};
-use super::recovery::Recoveries;
 use super::view::{Applied, View};
 use crate::protocol::{SkuKey, UserId};
 

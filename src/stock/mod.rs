@@ -12,6 +12,7 @@ mod lane;
 mod order_numbers;
 mod per_shard;
 mod plan;
+mod promises;
 mod purchase;
 mod recovery;
 mod replies;

@@ -7,65 +7,15 @@
 //! of its next snapshot; what is missing there and was made by this process is offered again under its number, and
 //! what is refused then is the caller's to fail, explicitly.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
-use super::calls::{Gen, Item, Mark, RecoveryCall, SHARDS, ShardId, Snapshot};
+use super::calls::{Gen, Item, Mark, RecoveryCall, SHARDS, ShardId, Snapshot, mark_of};
 use super::engine::Stock;
 use super::lane::Waiting;
 use super::order_numbers::process_of;
 use super::per_shard::PerShard;
-use super::replies::mark_of;
+use super::promises::Promise;
 use crate::protocol::{OrderNumber, OrderState, UserId};
-
-/// An order that a recovery has lost and of which its user may have been told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Promise {
-    /// Offered again; the store has not answered yet.
-    Open,
-    /// Refused. Never offered again, for its FAILED order may be written.
-    Broken,
-}
-
-/// The engine's memory of recoveries.
-#[derive(Debug)]
-pub(super) struct Recoveries {
-    /// No snapshot has come since the generation rose: the shard's marks are of an older one.
-    anew: PerShard<bool>,
-    /// The last recovery, or snapshot, that the shard's marks went into or came from.
-    marks_of: PerShard<Gen>,
-    /// The last hand-in, and the shards it was for; not known to be in time yet.
-    handed_in: (Gen, PerShard<bool>),
-    /// Marks in the read model that are not the store's: never handed in.
-    promises: BTreeMap<OrderNumber, Promise>,
-    /// To be failed, not taken yet.
-    broken: Vec<(UserId, Mark)>,
-    offered: u64,
-}
-
-impl Recoveries {
-    pub(super) fn new() -> Self {
-        Self {
-            anew: PerShard::new(|_| false),
-            marks_of: PerShard::new(|_| Gen(0)),
-            handed_in: (Gen(0), PerShard::new(|_| false)),
-            promises: BTreeMap::new(),
-            broken: Vec::new(),
-            offered: 0,
-        }
-    }
-
-    /// Whether the order is offered again and not answered yet.
-    pub(super) fn is_open(&self, order: OrderNumber) -> bool {
-        self.promises.get(&order) == Some(&Promise::Open)
-    }
-
-    /// The store holds the order.
-    pub(super) fn confirm(&mut self, order: OrderNumber) {
-        if self.is_open(order) {
-            self.promises.remove(&order);
-        }
-    }
-}
 
 fn per_shard<V: Copy>(values: &[V; SHARDS], absent: V) -> PerShard<V> {
     PerShard::new(|shard| values.get(shard.index()).copied().unwrap_or(absent))

@@ -4,11 +4,11 @@
 //! item of the call is either told an outcome or waits again, never both and never neither.
 
 use super::board::Left;
-use super::calls::{Done, Item, ItemAnswer, Mark, Reply, ShardId};
+use super::calls::{Done, ItemAnswer, Mark, Reply, ShardId, mark_of};
 use super::engine::Stock;
 use super::lane::{InFlight, Waiting};
 use super::purchase::Outcome;
-use crate::protocol::{ActivityId, OrderState, UserId};
+use crate::protocol::{ActivityId, UserId};
 
 impl<T> Stock<T> {
     /// No reply came to the copy of call `number` that is out; it is sent again. Other numbers are ignored.
@@ -212,17 +212,5 @@ impl<T> Stock<T> {
         }
         // What the late ones missed is no longer missed.
         self.lanes[shard].has_new_items = true;
-    }
-}
-
-/// The mark that a reserved item makes, before its settlement is known.
-pub(super) const fn mark_of(item: &Item) -> Mark {
-    Mark {
-        order: item.order,
-        sku: item.sku,
-        quantity: item.quantity,
-        attempt: item.attempt,
-        state: OrderState::Reserved,
-        pay_by_ms: 0,
     }
 }

@@ -11,8 +11,9 @@ use crate::audit::Audited;
 use crate::buyers::{Crowd, Sale};
 use crate::error::{DrillError, Result};
 use crate::settled::settled;
-use crate::shop::{ACTIVITY, RedisPlan, SHARDS, Shop, ShopPlan};
+use crate::shop::{ACTIVITY, SHARDS, Shop, ShopPlan};
 use crate::sql_side;
+use crate::stock_servers::RedisPlan;
 use crate::told::Told;
 
 const CRASH_MAX: Duration = Duration::from_secs(20);

@@ -10,10 +10,14 @@ use super::{Ended, Scene};
 use crate::buyers::{Crowd, Sale};
 use crate::error::{DrillError, Result};
 use crate::redis_side;
-use crate::shop::{RedisPlan, Shop, ShopPlan, StockServers};
+use crate::shop::{Shop, ShopPlan};
+use crate::stock_servers::{RedisPlan, StockServers};
 
 /// Orders per second of a writer that is behind, so that not SQL alone restores what Redis lost.
 const SLOW_WRITER: u32 = 100;
+
+/// How long a gateway that cannot reach the database may still acknowledge, and a little for what it has said to arrive.
+const LEASE: Duration = Duration::from_millis(2_300);
 
 /// For a gateway that stood still to notice.
 const LAST_WORDS: Duration = Duration::from_millis(300);
@@ -93,6 +97,48 @@ pub(super) async fn replica_promoted_after_cut(mut scene: Scene) -> Result<Ended
     }
     scene.promise.may_come_back = true;
     scene.conclude(&mut shop, vec![sale]).await
+}
+
+/// A replica is promoted on the master's address, and the old master lives on with gateway 0, which is cut off from
+/// the database: it stops acknowledging within two seconds, before anybody resells what the old master sells. What it
+/// acknowledged until then it offers again when it is back.
+pub(super) async fn old_master_lives_on(mut scene: Scene) -> Result<Ended> {
+    let (redis, stock) = (RedisPlan::Replicated, vec![700, 500]);
+    let plan = ShopPlan { redis, stock, has_link: true, can_be_split: true, ..ShopPlan::default() };
+    let mut shop = scene.shop(plan).await?;
+    let usual = Crowd { is_pinned: true, ..Crowd::new(&shop, scene.seed) };
+    // A few at the old master all the time; many at the new one, who leave nothing.
+    let few = Crowd { users: 600, spread: Duration::from_secs(7), gateways: Some(vec![0]), ..usual.clone() };
+    let many = Crowd { first_user: 1_000_000, users: 2_000, gateways: Some(vec![1]), ..usual };
+    let many = Crowd { spread: Duration::from_secs(5), ..many };
+    let mut sale = scene.sale_of(&shop, &few).await?;
+    let others = scene.sale_of(&shop, &many).await?;
+    let moment = scene.random.u64(5..=40);
+    sale.queued(moment).await?;
+    let (Some(sql_link), Some(link_of_others)) = (&shop.sql_link, &shop.link_of_others) else {
+        return Err(DrillError::Malformed("the drill cannot be split".to_owned()));
+    };
+    sql_link.swallow(Direction::ToServer, true);
+    sql_link.swallow(Direction::ToClient, true);
+    shop.servers.promote_beside_the_old().await?;
+    link_of_others.cut();
+    sleep(LEASE).await;
+    // Until here; what it says from now on it has to keep.
+    scene.promise.died = Some((0, sale.place()));
+    let before = sale.promised().len();
+    let silence = scene.between(2_000, 3_500);
+    sleep(silence).await;
+    let meanwhile = sale.promised().len().saturating_sub(before);
+    sql_link.swallow(Direction::ToServer, false);
+    sql_link.swallow(Direction::ToClient, false);
+    sql_link.cut();
+    shop.link()?.cut();
+    scene.promise.is_failed_explicitly = true;
+    scene.promise.may_come_back = true;
+    scene
+        .notes
+        .push(format!("the gateway that was cut off told {meanwhile} users of orders after its lease"));
+    scene.conclude(&mut shop, vec![sale, others]).await
 }
 
 /// A gateway and Redis die at once. What the dead gateway alone knew and Redis lost may be lost; nothing else.

@@ -62,6 +62,8 @@ pub(crate) enum Drill {
     AofTruncated,
     /// Redis loses acknowledged data: a replica that was cut off is promoted; live gateways hand in
     ReplicaPromotedAfterCut,
+    /// A replica is promoted and the old master lives on with one gateway, which is cut off from the database
+    OldMasterLivesOn,
     /// A master of a cluster is killed; its replica is promoted
     ClusterMasterKilled,
     /// The slot of a shard moves to another master, back and forth
@@ -111,6 +113,7 @@ impl Drill {
             Self::ShardKeysDeleted => redis_faults::shard_keys_deleted(scene).await,
             Self::AofTruncated => losses::aof_truncated(scene).await,
             Self::ReplicaPromotedAfterCut => losses::replica_promoted_after_cut(scene).await,
+            Self::OldMasterLivesOn => losses::old_master_lives_on(scene).await,
             Self::ClusterMasterKilled => cluster::cluster_master_killed(scene).await,
             Self::SlotMovedWhileSelling => cluster::slot_moved_while_selling(scene).await,
             Self::GatewayAndRedisKilled => losses::gateway_and_redis_killed(scene).await,

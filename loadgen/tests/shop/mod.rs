@@ -127,6 +127,11 @@ impl Shop {
         SocketAddr::from(([127, 0, 0, 1], self.haproxy.port("FRONT").unwrap()))
     }
 
+    /// Open on both gateways.
+    pub(crate) fn connections(&self) -> usize {
+        self.gateways.iter().map(Gateway::connections).sum()
+    }
+
     /// Both gateways, directly, as an argument.
     pub(crate) fn gateways(&self) -> String {
         let addrs: Vec<String> =

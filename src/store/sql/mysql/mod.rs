@@ -3,7 +3,7 @@
 //!
 //! [`MySqlInstallation`] is cheap to clone and may be used from any task; it holds a pool and no other state but
 //! settings that never change. Each method is one transaction (or one statement) and is run again when a deadlock
-//! ended it. On a lost connection the outcome is unknown and the error is [`StoreError::Unavailable`]: every method
+//! ended it. On a lost connection the outcome is unknown and the error is [`StoreError::Unavailable`](crate::store::StoreError::Unavailable): every method
 //! may be repeated, and the unique keys of the schema see to it that nothing happens twice.
 //!
 //! It never talks to Redis. What Redis has to learn of a change is a row (ledger, outbox, load) written in the
