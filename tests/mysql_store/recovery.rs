@@ -3,6 +3,7 @@
 use rushgate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, UserId};
 use rushgate::stock::calls::{Gen, Mark, SHARDS, ShardId};
 use rushgate::store::HandIn;
+use rushgate::store::catalog::Ended;
 use rushgate::store::sql::NewLoad;
 use rushgate::store::sql::mysql::{
     ActivityState, ArchiveStep, MySqlInstallation, ProcessKind, RecoveryRecord, StillDue,
@@ -200,6 +201,8 @@ async fn an_activity_is_archived_when_nothing_is_due() {
     assert_eq!(scene.sql.archive_activity(ACTIVITY).await.unwrap(), ArchiveStep::TooEarly);
     assert_eq!(scene.sql.end_activity(ACTIVITY).await.unwrap(), ArchiveStep::Done);
     assert_eq!(scene.sql.end_activity(ACTIVITY).await.unwrap(), ArchiveStep::WasDone);
+    let ended = Ended { id: ACTIVITY, archived_at_ms: None };
+    assert_eq!(scene.sql.ended().await.unwrap(), [ended], "gateways sell nothing of it any more");
     let refused = scene.sql.write_load(sku(1), NewLoad::Add(1)).await.unwrap_err();
     assert_eq!(refused.to_string(), "activity 7 has ended; its stock does not change any more");
     scene.sql.close_order(OrderNumber(1001), "cancelled").await.unwrap();
@@ -215,6 +218,10 @@ async fn an_activity_is_archived_when_nothing_is_due() {
     let read = scene.sql.read_for_recovery(&ShardId::ALL).await.unwrap();
     assert_eq!(read.activities, [(ACTIVITY, ActivityState::Archived)], "its tombstone alone");
     assert_eq!((read.orders, read.loads), (Vec::new(), Vec::new()));
+    let archived = scene.sql.ended().await.unwrap()[0].archived_at_ms.unwrap();
+    let now =
+        u64::try_from(scene.count("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)").await).unwrap();
+    assert!(archived <= now && now < archived + 60_000, "by the database's clock: {archived}, {now}");
     let kept = scene.sql.order_of(UserId(2), ACTIVITY).await.unwrap().unwrap();
     assert_eq!(kept.state, OrderState::PendingPayment, "RESULT is answered from SQL");
 }

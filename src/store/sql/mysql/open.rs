@@ -218,10 +218,12 @@ async fn prepare(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
 }
 
 /// Asked before a connection goes back to the pool. The pool asks by itself, but without a limit of time: a few
-/// connections whose other end has vanished would be all that it may have.
+/// connections whose other end has vanished would be all that it may have. And whoever was dropped while his BEGIN was
+/// under way has left a transaction open that nobody counts: what the next one writes would not be committed.
 async fn still_answers(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
-    let answer = tokio::time::timeout(RELEASE_PATIENCE, connection.ping()).await;
-    answer.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut)).map(|()| true)
+    let rolled_back = sqlx::raw_sql("ROLLBACK").execute(connection);
+    let answer = tokio::time::timeout(RELEASE_PATIENCE, rolled_back).await;
+    answer.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut)).map(|_| true)
 }
 
 /// A connection beside the pool, for what ends with it.
