@@ -20,7 +20,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::error::{DrillError, Result};
-use crate::shop::{ACTIVITY, Shop};
+use crate::layout::ACTIVITY;
+use crate::shop::Shop;
 use crate::told::{Asked, Heard, Told, UserTold, order_in};
 
 const TOKEN_VALID_FOR: Duration = Duration::from_secs(86_400);

@@ -11,6 +11,7 @@ mod audit;
 mod buyers;
 mod drills;
 mod error;
+mod layout;
 mod output;
 mod program;
 mod redis_side;

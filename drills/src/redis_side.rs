@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use rushgate_servers::{RespConnection, RespValue};
 
 use crate::error::{DrillError, Result};
-use crate::shop::{ACTIVITY, SHARDS, Shop};
+use crate::layout::{ACTIVITY, SHARDS};
+use crate::shop::Shop;
 use crate::sql_side::is_live;
 
 /// A buyer's mark.

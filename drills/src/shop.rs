@@ -15,14 +15,11 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::error::{DrillError, Result};
+use crate::layout::{ACTIVITY, SHARDS};
 use crate::program::Program;
 use crate::sql_side;
 use crate::stock_servers::{RedisPlan, StockServers};
 
-/// The activity of every drill.
-pub(crate) const ACTIVITY: u32 = 7;
-/// Shards of an installation.
-pub(crate) const SHARDS: usize = 16;
 /// Every key begins so.
 const PREFIX: &str = "drill";
 /// Its configuration leaves the preheat of activities that open later to the writer.

@@ -8,7 +8,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{ConnectOptions as _, Row as _};
 
 use crate::error::{DrillError, Result};
-use crate::shop::{ACTIVITY, SHARDS};
+use crate::layout::{ACTIVITY, SHARDS};
 
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 

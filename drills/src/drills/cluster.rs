@@ -6,7 +6,8 @@ use tokio::time::sleep;
 
 use super::{Ended, Scene};
 use crate::error::Result;
-use crate::shop::{SHARDS, Shop, ShopPlan};
+use crate::layout::SHARDS;
+use crate::shop::{Shop, ShopPlan};
 use crate::stock_servers::RedisPlan;
 
 const MASTERS: usize = 3;

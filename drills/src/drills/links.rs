@@ -8,7 +8,8 @@ use tokio::time::sleep;
 use super::{Ended, Scene};
 use crate::buyers::Crowd;
 use crate::error::Result;
-use crate::shop::{ACTIVITY, ShopPlan};
+use crate::layout::ACTIVITY;
+use crate::shop::ShopPlan;
 
 /// Replies are swallowed, both directions delayed, calls held and brought late, when they have long been repeated on
 /// another connection.

@@ -7,7 +7,8 @@ use tokio::time::sleep;
 
 use super::{Ended, Scene};
 use crate::error::Result;
-use crate::shop::{ACTIVITY, SHARDS, Shop, ShopPlan};
+use crate::layout::{ACTIVITY, SHARDS};
+use crate::shop::{Shop, ShopPlan};
 use crate::stock_servers::RedisPlan;
 
 /// kill -9 and a start on the same data, which was on the disk before anybody was told.

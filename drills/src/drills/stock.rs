@@ -8,7 +8,8 @@ use tokio::time::sleep;
 use super::{Ended, Scene};
 use crate::buyers::Crowd;
 use crate::error::Result;
-use crate::shop::{ACTIVITY, ShopPlan};
+use crate::layout::ACTIVITY;
+use crate::shop::ShopPlan;
 
 /// Many SKUs of very few units: most users find their shard empty, and both gateways pull what is elsewhere.
 pub(super) async fn last_units_pulled_by_two(mut scene: Scene) -> Result<Ended> {

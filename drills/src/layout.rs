@@ -1,0 +1,6 @@
+//! What every drill's installation is like.
+
+/// The activity of every drill.
+pub(crate) const ACTIVITY: u32 = 7;
+/// Shards of an installation.
+pub(crate) const SHARDS: usize = 16;
