@@ -112,6 +112,8 @@ impl Gateway {
             is_draining: AtomicBool::new(false),
             draining: watch::Sender::new(false),
         });
+        // Before anything reads the clock: it never moves back, so that this machine's time, read once, would stay.
+        let sale_clock = SaleClock::default().start(Arc::clone(&core), Arc::clone(&store)).await?;
         let state = watch::Sender::new(StockState::default());
         let mut stock_state = state.subscribe();
         let stock_task = StockTask::new(Arc::clone(&core), Arc::clone(&store), stock, state);
@@ -121,13 +123,10 @@ impl Gateway {
             "registered with the store"
         );
         let mut tasks = vec![tokio::spawn(stock_task.run()).abort_handle()];
+        tasks.extend(sale_clock.map(|task| task.abort_handle()));
         if stock_state.wait_for(|state| state.is_known).await.is_err() {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
         }
-        let sale_clock = SaleClock::default();
-        tasks.extend(
-            sale_clock.start(Arc::clone(&core), Arc::clone(&store)).await?.map(|task| task.abort_handle()),
-        );
         // What was archived since it was read is not in the shards any more.
         let version = reread_if_newer(&core, store.as_ref(), version).await?;
         let lookup_task = lookup_task.run(Arc::clone(&core), Arc::clone(&store));

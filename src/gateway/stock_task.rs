@@ -21,7 +21,7 @@ use super::trouble::{Trouble, Unanswered};
 use crate::protocol::{ActivityState, Opcode, OrderState, Reply, Status};
 use crate::stock::calls::{Call, Gen, RecoveryCall, ShardId};
 use crate::stock::{Outcome, PerShard, Stock};
-use crate::store::{FeedRead, HandIn, ReservationStore, crash_point};
+use crate::store::{FEED_PAGE_EVENTS, FeedRead, HandIn, ReservationStore, crash_point};
 
 /// How long one read of the feeds waits for news.
 const FEED_WAIT: Duration = Duration::from_millis(100);
@@ -251,15 +251,19 @@ impl<S: ReservationStore> StockTask<S> {
 
     fn on_feeds(&mut self, now_ms: u64, began_ms: u64, reads: Vec<(ShardId, FeedRead)>) {
         self.feeds_brought_events = !reads.is_empty();
+        let mut read_to_the_end = PerShard::new(|_| true);
         for (shard, read) in reads {
             match read {
-                FeedRead::Events(events) => self.stock.on_events(now_ms, shard, &events),
+                FeedRead::Events(events) => {
+                    read_to_the_end[shard] = events.len() < FEED_PAGE_EVENTS;
+                    self.stock.on_events(now_ms, shard, &events);
+                }
                 FeedRead::Gap => self.stock.on_gap(shard),
             }
         }
         self.has_read_feeds = true;
         // What the read did not bring had not happened when it began.
-        for shard in ShardId::all() {
+        for shard in ShardId::all().filter(|shard| read_to_the_end[*shard]) {
             self.stock.on_current(shard, began_ms);
         }
     }

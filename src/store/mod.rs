@@ -57,6 +57,9 @@ pub enum HandIn {
     TooLate,
 }
 
+/// A read that brings so many events of a shard, or more, may have left others: the feed is not read to its end.
+pub const FEED_PAGE_EVENTS: usize = 256;
+
 /// Positions in the 16 feeds: the (generation, seq) already applied.
 pub type FeedPositions = [(Gen, u64); SHARDS];
 

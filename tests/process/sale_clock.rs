@@ -19,7 +19,7 @@ use super::house::{SALE, SKU, Serving};
 use super::shop::{Shop, own_redis};
 use super::wire::{Client, PATIENCE, buy, eventually, hello};
 
-/// What the gateways may be apart. Their clocks are 5 s apart.
+/// What the gateways may be apart. Their clocks are a minute apart, far more than the sale is away.
 const APART_MAX: Duration = Duration::from_millis(30);
 
 /// The variables under which a process's wall clock is off.
@@ -99,7 +99,7 @@ fn opening(mut client: Client) -> (Instant, Instant) {
 }
 
 #[test]
-fn two_gateways_whose_clocks_are_five_seconds_apart_open_at_the_same_instant() {
+fn two_gateways_whose_clocks_are_a_minute_apart_open_at_the_same_instant() {
     let shop = Shop::new();
     let serve = |fake: &[(String, String)]| {
         let mut command = shop.house.command(&["serve"]);
@@ -111,9 +111,9 @@ fn two_gateways_whose_clocks_are_five_seconds_apart_open_at_the_same_instant() {
         shop.house.start(command)
     };
     let began = SystemTime::now();
-    let (right, ahead) = (serve(&[]), serve(&fake_time("+5s")));
+    let (right, ahead) = (serve(&[]), serve(&fake_time("+60s")));
     assert!((0..3).contains(&ahead_s(&right, began)), "{}", right.log());
-    assert!((5..8).contains(&ahead_s(&ahead, began)), "its clock is 5 s ahead: {}", ahead.log());
+    assert!((60..63).contains(&ahead_s(&ahead, began)), "its clock is a minute ahead: {}", ahead.log());
 
     shop.create(100, &["--opens", "+5s"]);
     shop.drive_loads();

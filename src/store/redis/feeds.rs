@@ -21,10 +21,10 @@ use super::streams::{BLOCK_MAX, RawEntry, blocking, put_block, streams, until};
 use super::trouble::{self};
 use super::types::EntryId;
 use crate::stock::calls::{Gen, ShardId};
-use crate::store::{FeedPositions, FeedRead, StoreError};
+use crate::store::{FEED_PAGE_EVENTS, FeedPositions, FeedRead, StoreError};
 
 /// Entries of one shard in one read.
-const ENTRIES_MAX: usize = 256;
+const ENTRIES_MAX: usize = FEED_PAGE_EVENTS;
 
 impl RedisShards {
     /// Events after `after`, for all shards; waits up to `wait` when there are none. Shards not named had no more
@@ -228,9 +228,9 @@ impl RedisShards {
             due = due.wrapping_add(1);
         }
         match (events.is_empty(), is_gap) {
-            // What comes before a gap is told first; the next read finds the gap at its beginning.
-            (false, _) => Some((shard, FeedRead::Events(events))),
-            (true, true) => Some((shard, FeedRead::Gap)),
+            // Also where events come before it: told alone they would pass for all there is.
+            (_, true) => Some((shard, FeedRead::Gap)),
+            (false, false) => Some((shard, FeedRead::Events(events))),
             (true, false) => None,
         }
     }

@@ -55,6 +55,8 @@ impl Link {
         open.connection.set_response_timeout(within);
         let sent = open.connection.send_packed_commands(commands, 0, commands.len()).await;
         match &sent {
+            // Whoever is a replica now was found by a name that may lead to another by now.
+            Ok(answers) if answers.iter().any(trouble::is_demoted) => self.discard(open.serial).await,
             Ok(_) => open.timeouts.store(0, Ordering::Relaxed),
             Err(error) if error.is_timeout() => {
                 if open.timeouts.fetch_add(1, Ordering::Relaxed).saturating_add(1) >= TIMEOUTS_MAX {

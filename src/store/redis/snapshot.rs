@@ -63,9 +63,22 @@ impl RedisShards {
         )))
     }
 
-    /// The time since the Unix epoch, by the clock of the node named first.
+    /// The time since the Unix epoch, by the clock of the node named first; while that one is away, of the next one
+    /// that answers.
     pub async fn time(&self) -> Result<Duration, StoreError> {
-        let node = self.inner.nodes.first();
+        let mut first_error = None;
+        for node in &self.inner.options.nodes {
+            match self.time_at(node).await {
+                Ok(time) => return Ok(time),
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        Err(first_error.unwrap_or_else(|| StoreError::Unavailable("no node of Redis is named".to_owned())))
+    }
+
+    async fn time_at(&self, node: &str) -> Result<Duration, StoreError> {
         let mut commands = Pipeline::new();
         commands.cmd("TIME");
         let link = self.inner.nodes.link(node, Use::Commands);

@@ -1,7 +1,7 @@
 //! What Redis's errors mean, in a clear sentence each: what, where, what to do. Nothing was stored in any of these
 //! cases, so the caller repeats what it did.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::store::StoreError;
 
@@ -39,6 +39,8 @@ pub(super) fn remedy(error: &RedisError, is_cluster: bool) -> Remedy {
         ErrorKind::Server(
             ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown | ServerErrorKind::ReadOnly,
         ) if is_cluster => Remedy::Refresh,
+        // A master whose machine is gone answers nothing, not even that it is gone: its replica may serve by now.
+        _ if is_cluster && (error.is_timeout() || error.is_io_error()) => Remedy::Refresh,
         // A connection that had been idle was closed by somebody in between: once more on a new one.
         _ if is_lost(error) => Remedy::Refresh,
         _ => Remedy::None,
@@ -48,6 +50,12 @@ pub(super) fn remedy(error: &RedisError, is_cluster: bool) -> Remedy {
 /// Whether the connection is of no use any more.
 pub(super) fn is_lost(error: &RedisError) -> bool {
     !error.is_timeout() && (error.is_connection_dropped() || error.is_unrecoverable_error())
+}
+
+/// Whether this is the answer of a server that is no master any more.
+pub(super) fn is_demoted(answer: &Value) -> bool {
+    let Value::ServerError(error) = answer else { return false };
+    matches!(error.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
 }
 
 /// The caller's error. `what` says what was done where: "reserving in shard 3".

@@ -100,6 +100,13 @@ impl ReservationStore for SharedStore {
                 self.told.suspect();
                 Ok(Reply::Recovering)
             }
+            Reply::Gen(current) => {
+                // Of an older one than SQL tells of: its leader died before the shards knew.
+                if current < self.told.lease.generation() {
+                    self.told.suspect();
+                }
+                Ok(Reply::Gen(current))
+            }
             other => Ok(other),
         }
     }
@@ -108,6 +115,7 @@ impl ReservationStore for SharedStore {
         let snapshot = self.redis.snapshot(shard).await.inspect_err(|_| self.told.suspect())?;
         let generation = self.acknowledge()?;
         if snapshot.generation < generation {
+            self.told.suspect();
             return Err(StoreError::Unavailable(format!(
                 "shard {} is of generation {}, the installation of {}: a recovery is under way",
                 shard.number(),
@@ -130,6 +138,12 @@ impl ReservationStore for SharedStore {
                 if events.iter().any(|event| event.generation < generation));
             if is_old {
                 *read = FeedRead::Gap;
+            }
+        }
+        // An old master that lives on has nothing new to say, which is not the same as being current.
+        for (shard, (known, _)) in ShardId::all().zip(after) {
+            if *known < generation && !reads.iter().any(|(named, _)| *named == shard) {
+                reads.push((shard, FeedRead::Gap));
             }
         }
         Ok(reads)
