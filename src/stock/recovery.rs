@@ -34,7 +34,10 @@ impl<T> Stock<T> {
         let recoveries = &self.recoveries;
         let takes_part = PerShard::new(|shard| closed[shard] && recoveries.marks_of[shard] >= rebuilt[shard]);
         let is_the_stores = |user, mark: &Mark| {
-            takes_part[ShardId::of(user)] && !recoveries.promises.contains_key(&mark.order)
+            // What came further was in SQL first, which the leader reads as well.
+            takes_part[ShardId::of(user)]
+                && mark.state == OrderState::Reserved
+                && !recoveries.promises.contains_key(&mark.order)
         };
         let marks = self.buyers.marks(is_the_stores);
         self.recoveries.handed_in = (call.generation, takes_part);
