@@ -107,7 +107,7 @@ impl ReservationStore for SharedStore {
                 }
                 Ok(Reply::Gen(current))
             }
-            other => Ok(other),
+            Reply::Stale => Ok(Reply::Stale),
         }
     }
 
