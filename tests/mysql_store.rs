@@ -12,6 +12,9 @@
     reason = "tests"
 )]
 
+#[macro_use]
+#[path = "store_contract/contract.rs"]
+mod every_store;
 #[path = "mysql_store/contract.rs"]
 mod contract;
 #[path = "mysql_store/fixture.rs"]

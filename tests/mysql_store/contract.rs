@@ -13,7 +13,6 @@ use sqlx::{ConnectOptions, MySqlConnection};
 
 use crate::fixture::{PAY_WITHIN_MS, activity, options, server};
 use crate::installation::{Figures, Installation, OrderRow};
-use crate::{random, suite};
 
 pub struct MariaDbInstallation {
     options: MySqlOptions,
@@ -154,42 +153,8 @@ impl Installation for MariaDbInstallation {
     }
 }
 
-/// Runs the whole contract.
-macro_rules! contract {
-    ($($module:ident::$test:ident),+ $(,)?) => {
-        $(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                $module::$test::<MariaDbInstallation>().await;
-            }
-        )+
-    };
-}
-
-contract!(
-    suite::exactly_n_of_n_sell,
-    suite::items_of_one_batch_see_each_other,
-    suite::many_of_one_batch_of_whom_one_holds_an_order,
-    suite::a_duplicate_leaves_the_stock_untouched,
-    suite::a_closed_order_admits_no_other,
-    suite::the_same_number_gives_the_same_reply_and_does_nothing_twice,
-    suite::concurrent_copies_of_a_call_execute_once,
-    suite::a_stored_reply_outlives_a_restart,
-    suite::a_late_copy_of_a_lower_number_is_stale,
-    suite::an_old_generation_is_refused_and_its_number_used_up,
-    suite::moves_conserve_units_and_repeat_harmlessly,
-    suite::announcements_may_come_in_any_order,
+contract_of_every_store!(MariaDbInstallation);
+contract!(MariaDbInstallation:
     suite::an_excess_announcement_creates_no_unit,
-    suite::empty_here_concerns_one_item_and_one_shard,
-    suite::what_was_never_loaded_is_not_loaded,
-    suite::an_item_of_another_shard_is_refused,
-    suite::every_change_is_one_event_and_nothing_else_is,
     suite::an_old_position_is_a_gap,
-    suite::a_snapshot_is_the_replay_of_the_feed,
-    suite::a_reader_waits_for_news,
-    suite::a_load_is_applied_once,
-    suite::a_removal_takes_only_what_is_free,
-    suite::a_dropped_future_leaves_one_outcome,
-    suite::process_numbers_are_never_reused,
-    random::concurrent_processes_conserve_every_unit,
 );
