@@ -43,7 +43,7 @@ def install(contenders):
 def install_production():
     """The same for bench/production."""
     WORK.mkdir(parents=True, exist_ok=True)
-    _packages([PRODUCTION])
+    _packages([PRODUCTION, "nginx-lua"])
     _build(PRODUCTION_CRATES)
 
 

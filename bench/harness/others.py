@@ -14,7 +14,7 @@ import time
 from . import generators
 from .errors import BadMeasurement, CannotStart
 from .paths import BINARIES, CONTENDERS, VENV
-from .servers import Server, free_port, fresh_folder
+from .servers import GENERATOR_CORE, SERVER_CORE, Server, free_port, fresh_folder
 
 ADDRESS = re.compile(r"^(127\.0\.0\.1:\d+)$", re.MULTILINE)
 SCRIPT = CONTENDERS / "redis/deduct.lua"
@@ -43,11 +43,11 @@ class Echo:
 class Redis:
     """A Redis of one contender's own, with the articles' script loaded."""
 
-    def __init__(self, owner):
+    def __init__(self, owner, core=SERVER_CORE):
         self.port = free_port()
         self._server = Server(
             "redis", ["redis-server", CONTENDERS / "redis/redis.conf", "--port", self.port, "--dir", "."],
-            fresh_folder(f"{owner}-redis"))
+            fresh_folder(f"{owner}-redis"), core=core)
         self._server.wait_for_port(self.port)
         self.sha = self.ask("SCRIPT", "LOAD", SCRIPT.read_text())
 
@@ -117,8 +117,9 @@ class Http:
 
     shape = None
 
-    def __init__(self):
-        self.redis = Redis(self.shape)
+    def __init__(self, core=SERVER_CORE, redis_core=SERVER_CORE, generator_core=GENERATOR_CORE):
+        self.core, self._generator_core = core, generator_core
+        self.redis = Redis(self.shape, redis_core)
         self.port = free_port()
         try:
             self._server = self.start_service(fresh_folder(self.shape))
@@ -135,7 +136,8 @@ class Http:
         first_user = time.time_ns() // 1000 if wins else 0
         sample = generators.wrk(
             self.port, [*self._server.pids, *self.redis.pids], shape=self.shape, connections=point.connections,
-            depth=point.depth, seconds=timing.seconds, first_user=first_user)
+            depth=point.depth, seconds=timing.seconds, first_user=first_user,
+            core=self._generator_core)
         check_sold((UNITS if wins else 0) - self.redis.units_left(), sample, wins)
         if not wins:
             self.expect("sold out")
@@ -174,7 +176,7 @@ class Nginx(Http):
             text = text.replace(f"@{name}@", str(value))
         path = pathlib.Path(folder) / "nginx.conf"
         path.write_text(text)
-        return Server("nginx", ["nginx", "-p", folder, "-c", path], folder)
+        return Server("nginx", ["nginx", "-p", folder, "-c", path], folder, core=self.core)
 
     def request(self, connection, user):
         connection.request("GET", f"/api/seckill?activity=1&user={user}")
@@ -198,7 +200,7 @@ class FastApi(Http):
                    "warning", "--backlog", 4096]
         environment = {"SECKILL_REDIS_PORT": str(self.redis.port), "SECKILL_SCRIPT": str(SCRIPT),
                        "PYTHONDONTWRITEBYTECODE": "1"}
-        return Server("fastapi", command, folder, environment)
+        return Server("fastapi", command, folder, environment, core=self.core)
 
     def request(self, connection, user):
         headers = {"Content-Type": "application/json", "User-Id": str(user)}

@@ -12,11 +12,12 @@ import subprocess
 import sys
 import time
 
-from . import generators, install, machine
+from . import generators, install, machine, others
 from .errors import BadMeasurement, CannotStart
 from .paths import BENCH, BINARIES, RESULTS
 from .servers import Server, fresh_folder
-from .shop import GATEWAY_CORE, PERSISTENCE, Cpu, MariaDb, Redis, Shop, metrics, resident_bytes
+from .plan import Point, Timing
+from .shop import GATEWAY_CORE, LOAD_CORE, PERSISTENCE, REDIS_CORE, Cpu, MariaDb, Redis, Shop, metrics, resident_bytes
 
 UNITS = 1_000_000_000
 USERS_WITHOUT_END = 1 << 40
@@ -58,6 +59,7 @@ def run(arguments):
     }
     with contextlib.closing(_Stoppable(MariaDb())) as mariadb:
         results["winners"] = [winners(mariadb.it, kind, arguments) for kind in PERSISTENCE]
+        results["nginx_per_s"] = nginx(arguments)
         results["doomed"] = doomed(mariadb.it, arguments)
         results["distance"] = [distance(mariadb.it, delay_ms, arguments) for delay_ms in DELAYS_MS]
         results["writer"] = writer(mariadb.it, arguments)
@@ -99,7 +101,7 @@ def open_shop(mariadb, persistence, units, through=None):
 def flood(shop, addr, pids, seconds, expected, users, **more):
     options = ["--activity", 1, "--service", "--users", users, *shop.token_options]
     return generators.flood(addr, pids, connections=CONNECTIONS, depth=DEPTH, seconds=seconds, expected=expected,
-                            options=options, **more)
+                            options=options, core=LOAD_CORE, **more)
 
 
 def winners(mariadb, persistence, arguments):
@@ -111,33 +113,50 @@ def winners(mariadb, persistence, arguments):
             calls, cpu = redis.function_calls(), Cpu(redis=redis.pids, gateway=gateway.pids)
             options = ["--activity", 1, "--service", "--users", USERS_WITHOUT_END, *first, *shop.token_options]
             sample = generators.flood(addr, gateway.pids, connections=CONNECTIONS, depth=DEPTH, seconds=arguments.seconds,
-                                      warmup_s=0.001, expected="QUEUED", options=options)
+                                      warmup_s=0.001, expected="QUEUED", options=options, core=LOAD_CORE)
             each = cpu.per(sample["answered"])
             batch = sample["answered"] / max(1, redis.function_calls() - calls)
             rounds.append({"per_s": sample["requests_per_s"], "redis_us": each["redis"], "gateway_us": each["gateway"],
-                           "batch": batch, "p50_us": sample["p50_us"], "p99_us": sample["p99_us"]})
+                           "batch": batch, "answered": sample["answered"], "p50_us": sample["p50_us"], "p99_us": sample["p99_us"]})
             say(f"winners, {persistence}: {sample['requests_per_s']:,.0f}/s, Redis {each['redis']:.2f} µs, gateway "
                 f"{each['gateway']:.2f} µs, {batch:.0f} a call")
         middle = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+        # What a mark costs grows with the marks that are there, so of this one the mean.
+        middle["redis_us"] = statistics.fmean(one["redis_us"] for one in rounds)
+        middle["marks"] = sum(one["answered"] for one in rounds)
         half = int(middle["per_s"] / 2)
         options = ["--activity", 1, "--service", "--users", USERS_WITHOUT_END, "--first-user", 1 << 50, *shop.token_options]
         open_loop = generators.flood(addr, gateway.pids, connections=CONNECTIONS, depth=DEPTH, seconds=arguments.seconds,
-                                     rate=half, expected="QUEUED", options=options)
-    bare = bare_script(persistence, round(middle["batch"]), arguments)
+                                     rate=half, expected="QUEUED", options=options, core=LOAD_CORE)
+    bare = bare_script(persistence, round(middle["batch"]), middle["marks"])
     say(f"winners, {persistence}, open loop at {half:,}/s: p50 {open_loop['p50_us']:.0f} µs, p99 {open_loop['p99_us']:.0f} µs; "
         f"bare script {bare:.2f} µs")
     return {"persistence": persistence, **middle, "bare_script_us": bare, "half_per_s": half,
             "half_p50_us": open_loop["p50_us"], "half_p99_us": open_loop["p99_us"]}
 
 
-def bare_script(persistence, batch, arguments):
-    """Redis's CPU an item of the batch script without any rule, called back to back."""
+def bare_script(persistence, batch, marks):
+    """Redis's CPU an item of the batch script without any rule, called back to back in a Redis that is as empty at first and
+    as full at the end."""
     done = subprocess.run(
-        [BENCH / "reserve-script", "--batches", str(batch), "--items", "400000", "--rounds", str(max(3, arguments.rounds)),
+        [BENCH / "reserve-script", "--batches", str(batch), "--items", str(marks), "--rounds", "1",
          "--persistence", persistence, "--json"], check=False, capture_output=True, text=True)
     if done.returncode != 0:
         raise BadMeasurement(f"bench/reserve-script: {done.stderr[-300:]}")
     return json.loads(done.stdout)[0]["bare_us"]
+
+
+def nginx(arguments):
+    """The same with nginx + Lua + Redis: the service where the gateway runs, its Redis and the load where theirs do."""
+    shop = others.Nginx(core=GATEWAY_CORE, redis_core=REDIS_CORE, generator_core=LOAD_CORE)
+    try:
+        timing = Timing(arguments.rounds, arguments.seconds, 0.5, 0)
+        point = Point("nginx-lua", "winners", CONNECTIONS, DEPTH)
+        rates = [shop.measure(point, timing, None)["requests_per_s"] for _ in range(arguments.rounds)]
+    finally:
+        shop.stop()
+    say(f"winners, nginx + Lua + Redis: {statistics.median(rates):,.0f}/s")
+    return statistics.median(rates)
 
 
 def doomed(mariadb, arguments):
@@ -145,10 +164,10 @@ def doomed(mariadb, arguments):
     units = 1_000
     with open_shop(mariadb, "everysec", units) as (shop, redis, gateway, addr, _):
         before, began = redis.commands(), time.monotonic()
-        told = json.loads(generators._run([
+        told = json.loads(generators.run([
             BINARIES / "rushgate-loadgen", "flood", "--json", "--addr", addr, "--connections", CONNECTIONS, "--depth", 16,
             "--activity", 1, "--service", "--users", arguments.doomed, "--requests", arguments.doomed, "--warmup", "0ms",
-            "--pid", ",".join(map(str, gateway.pids)), *shop.token_options]))
+            "--pid", ",".join(map(str, gateway.pids)), *shop.token_options], LOAD_CORE))
         seconds = time.monotonic() - began
         commands = redis.commands() - before
     queued = told["by_status"].get("QUEUED", 0)
@@ -167,7 +186,7 @@ def distance(mariadb, delay_ms, arguments):
     with open_shop(mariadb, "everysec", 1, through=delay_ms) as (shop, _, gateway, addr, _):
         generators.flood(addr, gateway.pids, connections=1, depth=1, seconds=10, warmup_s=0,
                          options=["--activity", 1, "--service", "--users", 2, "--first-user", 1 << 41, "--requests", 8,
-                                  *shop.token_options])
+                                  *shop.token_options], core=LOAD_CORE)
         refusals = flood(shop, addr, gateway.pids, arguments.seconds, "SOLD_OUT", 1_000_000)
     say(f"{delay_ms} ms between gateway and Redis: {sample['requests_per_s']:,.0f} winners/s, p50 {sample['p50_us']:,.0f} µs; "
         f"{refusals['requests_per_s']:,.0f} refusals/s")
@@ -183,7 +202,7 @@ def writer(mariadb, arguments):
             options = ["--activity", 1, "--service", "--users", USERS_WITHOUT_END, "--first-user", (rows + 1) << 41,
                        "--requests", min(500_000, arguments.backlog - rows), *shop.token_options]
             sample = generators.flood(addr, gateway.pids, connections=CONNECTIONS, depth=DEPTH, seconds=60, warmup_s=0,
-                                      expected="QUEUED", options=options)
+                                      expected="QUEUED", options=options, core=LOAD_CORE)
             rows += sample["answered"]
         began = time.monotonic()
         server, admin = shop.writer()
@@ -263,7 +282,10 @@ def markdown(results):
             f"| {one['persistence']} | {one['per_s']:,.0f} | {one['batch']:.0f} | {one['redis_us']:.2f} µs | "
             f"{one['bare_script_us']:.2f} µs | {one['redis_us'] / one['bare_script_us']:.2f} | {one['per_s'] / bare_rate:.2f} | "
             f"{one['gateway_us']:.2f} µs | {one['half_p50_us']:,.0f} µs | {one['half_p99_us']:,.0f} µs |")
-    lines += ["", "## A million who cannot win", "",
+    everysec = next(one for one in results["winners"] if one["persistence"] == "everysec")
+    lines += ["", f"The bare script runs in a Redis that fills with as many marks. nginx + Lua + Redis without persistence, on the same cores: "
+              f"{results['nginx_per_s']:,.0f} winners/s; with everysec Rushgate's are {everysec['per_s'] / results['nginx_per_s']:.1f} times "
+              "as many.", "", "## A million who cannot win", "",
               f"{doom['requests']:,} requests for {doom['units']:,} units in {doom['seconds']:.1f} s ({doom['per_s']:,.0f}/s): Redis "
               f"executed {doom['commands']:,} commands; 2 × units + 50 a second are {doom['allowed']:,.0f}.", "",
               "## Distance between gateway and Redis", "",
