@@ -2,7 +2,7 @@
 
 use rushgate::protocol::{OrderNumber, OrderState, UserId};
 use rushgate::stock::calls::{Gen, ShardId};
-use rushgate::store::sql::mysql::{CloseOutcome, FailOutcome};
+use rushgate::store::sql::mysql::{CloseOutcome, FailOutcome, Release, Settlement};
 
 use crate::fixture::{Scene, reservation, reservations};
 
@@ -47,6 +47,44 @@ async fn failing_a_promise_is_idempotent_and_never_over_a_settled_order() {
     assert_eq!(due.iter().map(|one| one.mark.order.0).collect::<Vec<_>>(), [1002]);
     assert_eq!(scene.count("SELECT COUNT(*) FROM order_history WHERE reason = 'refused'").await, 1);
     assert_eq!(scene.stock(1).await, (99, 1));
+}
+
+#[tokio::test]
+async fn rule_14_a_number_that_failed_and_is_reserved_again_is_owed_again() {
+    let scene = Scene::with_stock(&[(1, 100)]).await;
+    // Given up in a recovery, its release done.
+    let given_up = reservation(1, 1001);
+    assert_eq!(scene.sql.fail(given_up.user, &given_up.mark, "lost").await.unwrap(), FailOutcome::Failed);
+    let first = scene.sql.due_releases(0, 10).await.unwrap()[0];
+    scene.sql.releases_done(&[first.id]).await.unwrap();
+    // Then a gateway offers it once more, and its shard has a unit for it.
+    let settlements = scene.settle(&[given_up, reservation(2, 1002)]).await;
+    assert!(matches!(settlements[0], Settlement::WasSettled(mark) if mark.state == OrderState::Failed));
+    assert!(matches!(settlements[1], Settlement::Settled(_)));
+    let due = scene.sql.due_releases(0, 10).await.unwrap();
+    let [again] = due.as_slice() else { panic!("{due:?}") };
+    assert_eq!(Release { id: 0, ..*again }, Release { id: 0, ..first });
+    // A writer that asked its shard before it was reserved once more says only now that it is done.
+    scene.settle(&[given_up]).await;
+    scene.sql.releases_done(&[first.id, again.id]).await.unwrap();
+    let due = scene.sql.due_releases(0, 10).await.unwrap();
+    assert_eq!(due.len(), 1, "{due:?}");
+    scene.sql.releases_done(&[due[0].id]).await.unwrap();
+    assert_eq!(scene.sql.due_releases(0, 10).await.unwrap(), []);
+    assert_eq!((scene.stock(1).await, scene.count("SELECT COUNT(*) FROM ledger").await), ((99, 1), 1));
+}
+
+#[tokio::test]
+async fn rule_14_a_number_of_another_user_that_is_reserved_again_is_owed_again() {
+    let scene = Scene::with_stock(&[(1, 100)]).await;
+    let batch = [reservation(1, 1001), reservation(2, 1001)];
+    for _ in 0..2 {
+        let settlements = scene.settle(&batch).await;
+        assert_eq!(settlements[1], Settlement::Collision { owner: UserId(1) });
+        let due = scene.sql.due_releases(0, 10).await.unwrap();
+        assert_eq!(due.iter().map(|one| one.user.0).collect::<Vec<_>>(), [2]);
+        scene.sql.releases_done(&[due[0].id]).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rushgate::protocol::{ActivityId, OrderState};
+use rushgate::protocol::{ActivityId, OrderState, UserId};
+use rushgate::stock::calls::{Item, Mark, ShardId};
 use rushgate::store::sql::NewLoad;
 use rushgate::store::sql::mysql::{ActivityState, CloseOutcome, FailOutcome};
 
@@ -45,7 +46,7 @@ async fn rule_14_the_ledger_gives_a_unit_back_exactly_once() {
     // A promise that fails before any writer has settled it: by then its row is there, and final.
     writer.stopped();
     world.reserve(31..=31).await;
-    let user = rushgate::protocol::UserId(31);
+    let user = UserId(31);
     let mark = world.marks().await[&user];
     assert_eq!(world.sql.fail(user, &mark, "given up").await.unwrap(), FailOutcome::Failed);
     let writer = WriterProcess::working(&world, "");
@@ -56,5 +57,24 @@ async fn rule_14_the_ledger_gives_a_unit_back_exactly_once() {
     assert_eq!(world.free().await, 971);
     let (_, figures) = world.sql.figures(ACTIVITY).await.unwrap();
     assert_eq!((figures[&SKU.sku].sold, figures[&SKU.sku].free), (29, 971));
+    writer.stopped();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rule_14_a_unit_that_is_reserved_again_under_a_number_that_failed_comes_back() {
+    let mut world = World::with_stock(1000).await;
+    let writer = WriterProcess::working(&world, "");
+    let (user, order) = (UserId(5), world.next_order());
+    // Given up in a recovery: no shard knows of it, and its row is final.
+    let mark = Mark { order, sku: SKU, quantity: 1, attempt: 1, state: OrderState::Reserved, pay_by_ms: 0 };
+    assert_eq!(world.sql.fail(user, &mark, "given up").await.unwrap(), FailOutcome::Failed);
+    let is_done = async || world.sql.due_releases(0, 10).await.unwrap().is_empty();
+    eventually("there was nothing to give back", is_done).await;
+    // Its gateway offers it once more, and there is a unit for it by now.
+    let item = Item { user, sku: SKU, order, quantity: 1, attempt: 1 };
+    world.reserve_items(ShardId::of(user), vec![item]).await;
+    eventually("the unit is back", || async { world.free().await == 1000 }).await;
+    assert_eq!(world.marks().await[&user].state, OrderState::Failed);
+    world.drained().await;
     writer.stopped();
 }

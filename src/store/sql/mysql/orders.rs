@@ -5,7 +5,7 @@ use sqlx::MySqlConnection;
 use super::MySqlInstallation;
 use super::failure::{self, Failure, retried};
 use crate::protocol::{ActivityId, OrderNumber, UserId};
-use crate::stock::calls::Mark;
+use crate::stock::calls::{Mark, ShardId};
 use crate::store::StoreError;
 
 pub(super) type MarkRow = (u64, u64, u32, u16, u16, u8, u8, u64);
@@ -18,6 +18,25 @@ macro_rules! mark_columns {
 }
 
 pub(super) use mark_columns;
+
+/// The shard before a mark.
+pub(super) type PlacedMarkRow = (u8, u64, u64, u32, u16, u16, u8, u8, u64);
+
+pub(super) fn placed_mark(row: PlacedMarkRow) -> Result<(ShardId, UserId, Mark), Failure> {
+    let (shard, user, number, activity, sku, quantity, attempt, state, pay_by_ms) = row;
+    let (user, mark) = mark((user, number, activity, sku, quantity, attempt, state, pay_by_ms))?;
+    Ok((failure::shard_id(shard)?, user, mark))
+}
+
+/// Where the order's units are from, after a mark.
+pub(super) type SourcedMarkRow = (u64, u64, u32, u16, u16, u8, u8, u64, u8);
+
+/// And whether its units are from the shards in Redis.
+pub(super) fn sourced_mark(row: SourcedMarkRow) -> Result<(UserId, Mark, bool), Failure> {
+    let (user, number, activity, sku, quantity, attempt, state, pay_by_ms, source) = row;
+    let (user, mark) = mark((user, number, activity, sku, quantity, attempt, state, pay_by_ms))?;
+    Ok((user, mark, source == 1))
+}
 
 pub(super) fn mark(row: MarkRow) -> Result<(UserId, Mark), Failure> {
     let (user, number, activity, sku, quantity, attempt, state, pay_by_ms) = row;
@@ -41,7 +60,7 @@ impl MySqlInstallation {
         after: UserId,
         limit: u32,
     ) -> Result<Vec<(UserId, Mark)>, StoreError> {
-        Ok(self.read_orders(activity, after, limit).await?)
+        retried!(self.options.call_timeout; self.read_orders(activity, after, limit))
     }
 
     /// The user's latest order in an activity: the one that stands, else the one with the highest attempt that came

@@ -8,7 +8,8 @@ use super::MySqlInstallation;
 use super::catalog::ActivityState;
 use super::failure::{self, Failure, retried};
 use super::loads::ShardLoad;
-use crate::protocol::{ActivityId, OrderNumber, SkuId, UserId};
+use super::orders::{PlacedMarkRow, placed_mark};
+use crate::protocol::{ActivityId, SkuId, UserId};
 use crate::stock::calls::{Mark, ShardId};
 use crate::store::StoreError;
 
@@ -78,24 +79,9 @@ fn push_shards(query: &mut QueryBuilder<sqlx::MySql>, shards: &[ShardId]) {
     query.push(")");
 }
 
-type OrderRow = (u8, u64, u64, u32, u16, u16, u8, u8, u64);
-
-fn order(
-    (shard, user, number, activity, sku, quantity, attempt, state, pay_by_ms): OrderRow,
-) -> Result<RecoveredOrder, Failure> {
-    Ok(RecoveredOrder {
-        shard: failure::shard_id(shard)?,
-        user: UserId(user),
-        mark: Mark {
-            order: OrderNumber(number),
-            sku: failure::sku_key(activity, sku),
-            quantity,
-            attempt,
-            state: failure::order_state(number, state)?,
-            pay_by_ms,
-        },
-        released: false,
-    })
+fn order(row: PlacedMarkRow, released: bool) -> Result<RecoveredOrder, Failure> {
+    let (shard, user, mark) = placed_mark(row)?;
+    Ok(RecoveredOrder { shard, user, mark, released })
 }
 
 async fn orders(
@@ -109,23 +95,23 @@ async fn orders(
          WHERE (a.state IS NULL OR a.state < 4) AND l.shard IN (",
     );
     push_shards(&mut select, shards);
-    let released: Vec<OrderRow> = select.build_query_as().fetch_all(&mut *connection).await?;
+    let released: Vec<PlacedMarkRow> = select.build_query_as().fetch_all(&mut *connection).await?;
     let mut select = QueryBuilder::new(
         "SELECT o.shard, o.user, o.number, o.activity, o.sku, o.quantity, o.attempt, o.state, o.pay_by_ms \
          FROM orders o LEFT JOIN activities a ON a.id = o.activity \
          WHERE o.source = 1 AND (a.state IS NULL OR a.state < 4) AND o.shard IN (",
     );
     push_shards(&mut select, shards);
-    let found: Vec<OrderRow> = select.build_query_as().fetch_all(connection).await?;
+    let found: Vec<PlacedMarkRow> = select.build_query_as().fetch_all(connection).await?;
     let mut without_a_row: HashSet<(u64, u64)> = released.iter().map(|row| (row.2, row.1)).collect();
     let mut orders = Vec::with_capacity(found.len());
     for row in found {
         let is_released = without_a_row.remove(&(row.2, row.1));
-        orders.push(RecoveredOrder { released: is_released, ..order(row)? });
+        orders.push(order(row, is_released)?);
     }
     for row in released {
         if without_a_row.contains(&(row.2, row.1)) {
-            orders.push(RecoveredOrder { released: true, ..order(row)? });
+            orders.push(order(row, true)?);
         }
     }
     Ok(orders)

@@ -8,8 +8,9 @@ use std::sync::LazyLock;
 use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
-use super::failure::{self, Failure, retried};
+use super::failure::{Failure, retried};
 use super::order_rows::lock_generation;
+use super::orders::placed_mark;
 use super::statements::{Shapes, execute_among};
 use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Mark, ShardId};
@@ -76,7 +77,7 @@ pub enum CloseOutcome {
 impl MySqlInstallation {
     /// Releases that are due, by ascending id, from after one (0: from the first).
     pub async fn due_releases(&self, after: u64, limit: u32) -> Result<Vec<Release>, StoreError> {
-        Ok(self.read_releases(after, limit).await?)
+        retried!(self.options.call_timeout; self.read_releases(after, limit))
     }
 
     /// Redis has executed these releases, or knows no such mark any more.
@@ -86,7 +87,7 @@ impl MySqlInstallation {
 
     /// States that Redis has to learn, by ascending id, from after one (0: from the first).
     pub async fn due_marks(&self, after: u64, limit: u32) -> Result<Vec<MarkUpdate>, StoreError> {
-        Ok(self.read_marks(after, limit).await?)
+        retried!(self.options.call_timeout; self.read_marks(after, limit))
     }
 
     /// Redis knows these states.
@@ -106,8 +107,7 @@ impl MySqlInstallation {
     }
 
     async fn read_releases(&self, after: u64, limit: u32) -> Result<Vec<Release>, Failure> {
-        type Row = (u64, u8, u64, u64, u32, u16, u16, u8, u8);
-        let rows: Vec<Row> = sqlx::query_as(
+        let rows: Vec<ReleaseRow> = sqlx::query_as(
             "SELECT id, shard, user, number, activity, sku, quantity, attempt, state FROM ledger \
              WHERE done = 0 AND id > ? ORDER BY id LIMIT ?",
         )
@@ -115,21 +115,6 @@ impl MySqlInstallation {
         .bind(limit)
         .fetch_all(&self.pool)
         .await?;
-        let release = |(id, shard, user, number, activity, sku, quantity, attempt, state): Row| {
-            Ok(Release {
-                id,
-                shard: failure::shard_id(shard)?,
-                user: UserId(user),
-                mark: Mark {
-                    order: OrderNumber(number),
-                    sku: failure::sku_key(activity, sku),
-                    quantity,
-                    attempt,
-                    state: failure::order_state(number, state)?,
-                    pay_by_ms: 0,
-                },
-            })
-        };
         rows.into_iter().map(release).collect()
     }
 
@@ -145,19 +130,9 @@ impl MySqlInstallation {
         .fetch_all(&self.pool)
         .await?;
         let update = |(id, shard, user, number, activity, sku, quantity, attempt, state, pay_by_ms): Row| {
-            Ok(MarkUpdate {
-                id,
-                shard: failure::shard_id(shard)?,
-                user: UserId(user),
-                mark: Mark {
-                    order: OrderNumber(number),
-                    sku: failure::sku_key(activity, sku),
-                    quantity,
-                    attempt,
-                    state: failure::order_state(number, state)?,
-                    pay_by_ms,
-                },
-            })
+            let row = (shard, user, number, activity, sku, quantity, attempt, state, pay_by_ms);
+            let (shard, user, mark) = placed_mark(row)?;
+            Ok(MarkUpdate { id, shard, user, mark })
         };
         rows.into_iter().map(update).collect()
     }
@@ -228,6 +203,15 @@ impl MySqlInstallation {
     }
 }
 
+/// A row of the ledger, without whether it is done.
+pub(super) type ReleaseRow = (u64, u8, u64, u64, u32, u16, u16, u8, u8);
+
+pub(super) fn release(row: ReleaseRow) -> Result<Release, Failure> {
+    let (id, shard, user, number, activity, sku, quantity, attempt, state) = row;
+    let (shard, user, mark) = placed_mark((shard, user, number, activity, sku, quantity, attempt, state, 0))?;
+    Ok(Release { id, shard, user, mark })
+}
+
 /// An order that failed before it was settled, with the reason in its history. An order that the database refuses in
 /// any state has no row: its ledger row and its dead letter stand for it.
 pub(super) async fn insert_failed_order(
@@ -283,4 +267,19 @@ pub(super) async fn insert_ledger(
     .execute(connection)
     .await?;
     Ok(())
+}
+
+/// Owes a release anew, done or not: its number was reserved again since. Under another id: who is at it now, and may
+/// have been told by the shard before the number was reserved again, then ends a row that is not there any more.
+pub(super) async fn owe_again(
+    connection: &mut MySqlConnection,
+    release: &Release,
+    now_ms: u64,
+) -> Result<(), Failure> {
+    sqlx::query("DELETE FROM ledger WHERE number = ? AND user = ?")
+        .bind(release.mark.order.0)
+        .bind(release.user.0)
+        .execute(&mut *connection)
+        .await?;
+    insert_ledger(connection, release, now_ms).await
 }

@@ -9,9 +9,10 @@ use std::sync::LazyLock;
 
 use sqlx::{MySqlConnection, MySqlPool};
 
-use super::failure::{self, Failure};
+use super::failure::Failure;
 use super::order_rows::{deduct, insert_orders, lock_generation, undo};
-use super::releases::{self, Release};
+use super::orders::{SourcedMarkRow, sourced_mark};
+use super::releases::{self, Release, ReleaseRow};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_batch::Batch;
 use super::statements::{Reading, Shapes, read, read_with};
@@ -40,6 +41,10 @@ pub(super) enum Round {
 struct Plan {
     orders: Vec<(ShardId, UserId, Mark)>,
     failed: Vec<Failed>,
+    /// Releases of numbers that are over and were reserved again (a promise that a recovery gave up, offered once more):
+    /// the shard holds their units, so that the release is driven once more too, in the order of the numbers. Where the
+    /// entry is only redelivered, the release finds nothing to do.
+    owed_again: BTreeMap<(OrderNumber, UserId), Release>,
 }
 
 /// A reservation that fails.
@@ -103,6 +108,9 @@ async fn write(
         Rows::Together => insert_orders(connection, &plan.orders, now_ms).await?,
         Rows::OneByOne => insert_one_by_one(connection, batch, plan, settlements, now_ms).await?,
     }
+    for release in plan.owed_again.values() {
+        releases::owe_again(connection, release, now_ms).await?;
+    }
     write_failed(connection, batch, plan, now_ms).await?;
     Ok(deduct(connection, plan.orders.iter().map(|(_, _, mark)| mark)).await?)
 }
@@ -113,11 +121,12 @@ struct Known {
     numbers: HashMap<OrderNumber, (UserId, Mark)>,
     /// Rows of each user and activity that are in the way of another: whether live, whether of a shard in Redis.
     held: HashMap<(ActivityId, UserId), Vec<(Mark, bool)>>,
-    ledgered: HashSet<(OrderNumber, UserId)>,
+    /// Numbers that are over, whatever their rows say.
+    ledgered: HashMap<(OrderNumber, UserId), Release>,
+    /// Numbers that the batch itself fails.
+    failed: HashSet<(OrderNumber, UserId)>,
     available: HashMap<SkuKey, u64>,
 }
-
-type Row = (u64, u32, u64, u8, u16, u16, u8, u8, u64);
 
 macro_rules! look {
     ($($name:ident = $columns:literal, $tail:literal;)+) => {
@@ -126,11 +135,12 @@ macro_rules! look {
 }
 
 look! {
-    ORDERS_BY_NUMBER = "SELECT number, activity, user, attempt, sku, quantity, state, source, pay_by_ms \
+    ORDERS_BY_NUMBER = "SELECT user, number, activity, sku, quantity, attempt, state, pay_by_ms, source \
         FROM orders WHERE number IN (", ")";
-    ORDERS_BY_USER = "SELECT number, activity, user, attempt, sku, quantity, state, source, pay_by_ms \
+    ORDERS_BY_USER = "SELECT user, number, activity, sku, quantity, attempt, state, pay_by_ms, source \
         FROM orders WHERE user IN (", ") AND activity = ?";
-    LEDGER_BY_NUMBER = "SELECT number, user FROM ledger WHERE number IN (", ")";
+    LEDGER_BY_NUMBER = "SELECT id, shard, user, number, activity, sku, quantity, attempt, state \
+        FROM ledger WHERE number IN (", ")";
     AVAILABLE_BY_SKU = "SELECT sku, available FROM sku_stock WHERE sku IN (", ") AND activity = ?";
 }
 
@@ -149,13 +159,16 @@ impl Known {
     ) -> Result<(), Failure> {
         let numbers: BTreeSet<u64> = batch.iter().map(|one| one.mark.order.0).collect();
         let numbers: Vec<_> = numbers.into_iter().collect();
-        let rows: Vec<Row> = read(connection, &ORDERS_BY_NUMBER, &numbers, Reading::bind).await?;
+        let rows: Vec<SourcedMarkRow> = read(connection, &ORDERS_BY_NUMBER, &numbers, Reading::bind).await?;
         for row in rows {
-            let (user, mark, _) = of_row(row)?;
+            let (user, mark, _) = sourced_mark(row)?;
             self.numbers.insert(mark.order, (user, mark));
         }
-        let rows: Vec<(u64, u64)> = read(connection, &LEDGER_BY_NUMBER, &numbers, Reading::bind).await?;
-        self.ledgered.extend(rows.into_iter().map(|(number, user)| (OrderNumber(number), UserId(user))));
+        let rows: Vec<ReleaseRow> = read(connection, &LEDGER_BY_NUMBER, &numbers, Reading::bind).await?;
+        for row in rows {
+            let release = releases::release(row)?;
+            self.ledgered.insert((release.mark.order, release.user), release);
+        }
         Ok(())
     }
 
@@ -172,11 +185,11 @@ impl Known {
         }
         for (activity, (users, skus)) in users {
             let users: Vec<_> = users.into_iter().collect();
-            let bind = |query: Reading<Row>, user| query.bind(user);
+            let bind = |query: Reading<SourcedMarkRow>, user| query.bind(user);
             let rows =
                 read_with(connection, &ORDERS_BY_USER, &users, bind, |query| query.bind(activity.0)).await?;
             for row in rows {
-                let (user, mark, from_redis) = of_row(row)?;
+                let (user, mark, from_redis) = sourced_mark(row)?;
                 self.held.entry((activity, user)).or_default().push((mark, from_redis));
             }
             let skus: Vec<_> = skus.into_iter().collect();
@@ -200,6 +213,9 @@ impl Known {
         plan: &mut Plan,
     ) -> Settlement {
         let (number, user, sku) = (one.mark.order, one.user, one.mark.sku);
+        if let Some(release) = self.ledgered.get(&(number, user)) {
+            plan.owed_again.insert((number, user), *release);
+        }
         match self.numbers.get(&number) {
             Some((owner, mark)) if *owner == user && mark.sku.activity == sku.activity => {
                 return Settlement::WasSettled(*mark);
@@ -211,7 +227,7 @@ impl Known {
                 return Settlement::Collision { owner };
             }
             // Failed before without a row of its own.
-            None if self.ledgered.contains(&(number, user)) => {
+            None if self.is_over(number, user) => {
                 return Settlement::WasSettled(Mark { state: OrderState::Failed, ..one.mark });
             }
             None => {}
@@ -249,28 +265,19 @@ impl Known {
         Settlement::Settled(mark)
     }
 
+    fn is_over(&self, number: OrderNumber, user: UserId) -> bool {
+        self.ledgered.contains_key(&(number, user)) || self.failed.contains(&(number, user))
+    }
+
     fn refuse(&mut self, plan: &mut Plan, at: usize, one: &Reservation, reason: String) -> Settlement {
         self.fail(plan, at, one, reason.clone(), Kind::Dead);
         Settlement::Failed { reason }
     }
 
     fn fail(&mut self, plan: &mut Plan, at: usize, one: &Reservation, reason: String, kind: Kind) {
-        self.ledgered.insert((one.mark.order, one.user));
+        self.failed.insert((one.mark.order, one.user));
         plan.failed.push(Failed { at, reason, kind });
     }
-}
-
-fn of_row(row: Row) -> Result<(UserId, Mark, bool), Failure> {
-    let (number, activity, user, attempt, sku, quantity, state, source, pay_by_ms) = row;
-    let mark = Mark {
-        order: OrderNumber(number),
-        sku: failure::sku_key(activity, sku),
-        quantity,
-        attempt,
-        state: failure::order_state(number, state)?,
-        pay_by_ms,
-    };
-    Ok((UserId(user), mark, source == 1))
 }
 
 /// Inserts the good rows alone; one that the database refuses joins the failed.

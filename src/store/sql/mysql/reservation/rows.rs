@@ -13,7 +13,7 @@ use crate::stock::calls::{Call, CallBody, Gen, Mark, ProcessNumber, ShardId, Sku
 use crate::store::sql::batch::{Batch, LastCall, StockRow, TransferRow, counters};
 use crate::store::sql::mysql::MySqlInstallation;
 use crate::store::sql::mysql::failure::{self, Failure};
-use crate::store::sql::mysql::orders::{MarkRow, mark};
+use crate::store::sql::mysql::orders::{MarkRow, SourcedMarkRow, mark, sourced_mark};
 use crate::store::sql::mysql::statements::{Reading, Shapes, read as read_rows, write as write_rows};
 use crate::store::sql::reply_codec;
 
@@ -161,9 +161,6 @@ pub(super) async fn read(
     read_marks(connection, wanted, batch).await
 }
 
-/// A mark, and where the order's units are from.
-type SourcedMarkRow = (u64, u64, u32, u16, u16, u8, u8, u64, u8);
-
 async fn read_marks(
     connection: &mut MySqlConnection,
     wanted: &Wanted,
@@ -174,10 +171,10 @@ async fn read_marks(
             query.bind(activity.0).bind(user.0)
         })
         .await?;
-    for (user, number, activity, sku, quantity, attempt, state, pay_by_ms, source) in rows {
-        let (user, mark) = mark((user, number, activity, sku, quantity, attempt, state, pay_by_ms))?;
+    for row in rows {
+        let (user, mark, from_redis) = sourced_mark(row)?;
         // An order that Redis sold stands in the way while it is live; its attempts are numbered apart.
-        if source != 2 && !mark.state.is_live() {
+        if from_redis && !mark.state.is_live() {
             continue;
         }
         let rank = |mark: &Mark| (mark.state.is_live(), mark.attempt);
