@@ -3,33 +3,15 @@
 //! A load is a row first (pending) and becomes stock in the one transaction that marks it done. Run by the
 //! writer task of the serving process, or by an operator's command that holds the folder's lock; never by both.
 
-use std::collections::BTreeSet;
-
 use sqlx::{Connection, SqliteConnection};
 
-use super::batch::{Batch, StockRow};
 use super::error::Failure;
 use super::rows::{self, Wanted};
-use super::shares;
-use crate::protocol::SkuKey;
+use super::stock_loads::{Kind, Load, Touched, apply};
 use crate::stock::calls::{Change, Event, SHARDS, ShardId};
 
 /// Loads in one transaction, and so SKUs in one event, at most.
 const LOADS_MAX: u32 = 64;
-
-/// How a load changes stock; the numbers are SQL's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Add = 1,
-    Remove = 2,
-}
-
-struct Load {
-    ordinal: i64,
-    sku: SkuKey,
-    kind: Kind,
-    amount: u32,
-}
 
 /// What one transaction applied.
 #[derive(Debug, Default)]
@@ -53,9 +35,9 @@ pub(super) async fn apply_some(connection: &mut SqliteConnection, now_ms: u64) -
     let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
     let mut batch = rows::load(&mut transaction, &wanted, now_ms).await?;
     let seq_before = batch.seq;
-    let mut touched: [BTreeSet<SkuKey>; SHARDS] = Default::default();
+    let mut touched = Touched::default();
     for load in &loads {
-        let amounts = apply(&mut batch, load, &mut touched)?;
+        let amounts = apply(&mut batch, load, &mut touched).map_err(Failure::Corrupt)?;
         record(&mut transaction, load, &amounts, now_ms).await?;
     }
     for (shard, skus) in ShardId::all().zip(touched).filter(|(_, skus)| !skus.is_empty()) {
@@ -83,46 +65,11 @@ async fn pending(connection: &mut SqliteConnection) -> Result<Vec<Load>, Failure
     .bind(LOADS_MAX)
     .fetch_all(connection)
     .await?;
-    let load = |(ordinal, activity, sku, kind, amount)| Load {
-        ordinal,
-        sku: rows::sku_key(activity, sku),
-        kind: if kind == Kind::Add as u8 { Kind::Add } else { Kind::Remove },
-        amount,
+    let load = |(ordinal, activity, sku, kind, amount)| {
+        let (ordinal, sku) = (rows::unsigned(ordinal)?, rows::sku_key(activity, sku));
+        Ok(Load { ordinal, sku, kind: Kind::of(kind), amount })
     };
-    Ok(rows.into_iter().map(load).collect())
-}
-
-/// Changes the stock rows; the units per shard.
-fn apply(
-    batch: &mut Batch,
-    load: &Load,
-    touched: &mut [BTreeSet<SkuKey>; SHARDS],
-) -> Result<[u32; SHARDS], Failure> {
-    let rows = ShardId::all().map(|shard| batch.stock.get(&(shard, load.sku)).copied());
-    let mut before = [None; SHARDS];
-    before.iter_mut().zip(rows).for_each(|(slot, row)| *slot = row);
-    let free = before.map(|row: Option<StockRow>| row.map_or(0, |row| row.free));
-    let amounts = match load.kind {
-        Kind::Add => shares::split(load.amount, load.sku),
-        Kind::Remove => shares::take(load.amount, &free),
-    };
-    let shards = ShardId::all().zip(&amounts).zip(before.iter().zip(free)).zip(touched);
-    for (((shard, units), (row, free)), touched) in shards {
-        let after = match load.kind {
-            Kind::Add => free.checked_add(*units),
-            Kind::Remove => free.checked_sub(*units),
-        };
-        let after = after.ok_or_else(|| {
-            Failure::Corrupt(format!("load {} would bring {} out of range", load.ordinal, load.sku))
-        })?;
-        // The first addition makes the SKU loaded in all 16 shards, also where no unit falls.
-        if after != free || (row.is_none() && load.kind == Kind::Add) {
-            let pay_within_ms = row.map_or(0, |row| row.pay_within_ms);
-            batch.stock.insert((shard, load.sku), StockRow { free: after, pay_within_ms, changed: true });
-            touched.insert(load.sku);
-        }
-    }
-    Ok(amounts)
+    rows.into_iter().map(load).collect()
 }
 
 async fn record(
@@ -137,7 +84,7 @@ async fn record(
         .bind(rows::signed(applied))
         .bind(format!("[{amounts}]"))
         .bind(rows::signed(now_ms))
-        .bind(load.ordinal)
+        .bind(rows::signed(load.ordinal))
         .execute(connection)
         .await?;
     Ok(())

@@ -26,6 +26,7 @@ mod rows;
 mod shares;
 mod sqlite_store;
 mod statements;
+mod stock_loads;
 mod writer;
 
 pub use error::OpenError;

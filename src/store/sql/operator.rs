@@ -13,9 +13,10 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::time::Instant;
 
 use super::error::{Failure, OpenError};
-use super::loads::{self, Kind};
+use super::loads;
 use super::lock::{FolderLock, Role};
 use super::open::{self, IfMissing};
+use super::stock_loads::Kind;
 use super::writer::now_ms;
 use super::{read, rows};
 use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey};

@@ -2,7 +2,7 @@
 //!
 //! Any process may drive them, several at once: the shards' rows are locked.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use sqlx::MySqlConnection;
@@ -14,13 +14,14 @@ use crate::protocol::{SkuId, SkuKey};
 use crate::stock::calls::{Change, SHARDS, ShardId};
 use crate::store::StoreError;
 use crate::store::catalog::{Activity, STOCK_MAX};
-use crate::store::sql::batch::{Batch, StockRow};
+use crate::store::sql::NewLoad;
+use crate::store::sql::batch::Batch;
 use crate::store::sql::mysql::catalog::{self, ActivityState};
 use crate::store::sql::mysql::failure::{self, Failure, retried};
 use crate::store::sql::mysql::operator::{commit, lock_activity};
 use crate::store::sql::mysql::order_rows::lock_generation;
 use crate::store::sql::mysql::{MySqlInstallation, MySqlRefused};
-use crate::store::sql::{NewLoad, shares};
+use crate::store::sql::stock_loads::{Kind, Load, Touched, apply};
 
 /// Loads in one transaction, and so SKUs in one event, at most.
 const LOADS_MAX: u32 = 64;
@@ -40,12 +41,7 @@ impl MySqlStore {
     ) -> Result<Option<u32>, StoreError> {
         let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
         loop {
-            let (state, applied): (u8, u32) =
-                sqlx::query_as("SELECT state, applied FROM sql_loads WHERE ordinal = ?")
-                    .bind(load)
-                    .fetch_one(&self.installation.pool)
-                    .await
-                    .map_err(Failure::from)?;
+            let (state, applied) = retried!(self.installation.options.call_timeout; self.read_load(load))?;
             if state == 2 {
                 return Ok(Some(applied));
             }
@@ -54,6 +50,11 @@ impl MySqlStore {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    async fn read_load(&self, load: u64) -> Result<(u8, u32), Failure> {
+        let load = sqlx::query_as("SELECT state, applied FROM sql_loads WHERE ordinal = ?").bind(load);
+        Ok(load.fetch_one(&self.installation.pool).await?)
     }
 
     async fn try_write_load(&self, sku: SkuKey, load: NewLoad) -> Result<Result<u64, MySqlRefused>, Failure> {
@@ -118,9 +119,9 @@ impl MySqlStore {
             loads.iter().flat_map(|load| ShardId::all().map(move |shard| (shard, load.sku))).collect();
         let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
         rows::read(&mut transaction, &wanted, &mut batch).await?;
-        let mut touched: [BTreeSet<SkuKey>; SHARDS] = Default::default();
+        let mut touched = Touched::default();
         for load in &loads {
-            let amounts = apply(&mut batch, load, &mut touched)?;
+            let amounts = apply(&mut batch, load, &mut touched).map_err(Failure::Corrupt)?;
             record(&mut transaction, load, &amounts, now_ms).await?;
         }
         for (shard, skus) in ShardId::all().zip(touched).filter(|(_, skus)| !skus.is_empty()) {
@@ -131,13 +132,6 @@ impl MySqlStore {
         self.publish(&batch);
         Ok(loads.len() as u64)
     }
-}
-
-struct Load {
-    ordinal: u64,
-    sku: SkuKey,
-    is_addition: bool,
-    amount: u32,
 }
 
 async fn read_pending(connection: &mut MySqlConnection) -> Result<Vec<Load>, Failure> {
@@ -151,41 +145,10 @@ async fn read_pending(connection: &mut MySqlConnection) -> Result<Vec<Load>, Fai
     let load = |(ordinal, activity, sku, kind, amount)| Load {
         ordinal,
         sku: failure::sku_key(activity, sku),
-        is_addition: kind == 1,
+        kind: Kind::of(kind),
         amount,
     };
     Ok(rows.into_iter().map(load).collect())
-}
-
-/// Changes the stock rows; the units per shard.
-fn apply(
-    batch: &mut Batch,
-    load: &Load,
-    touched: &mut [BTreeSet<SkuKey>; SHARDS],
-) -> Result<[u32; SHARDS], Failure> {
-    let mut free = [0; SHARDS];
-    for (slot, shard) in free.iter_mut().zip(ShardId::ALL) {
-        *slot = batch.stock.get(&(shard, load.sku)).map_or(0, |row| row.free);
-    }
-    let amounts = if load.is_addition {
-        shares::split(load.amount, load.sku)
-    } else {
-        shares::take(load.amount, &free)
-    };
-    for (((shard, units), free), touched) in ShardId::all().zip(&amounts).zip(free).zip(touched) {
-        let after = if load.is_addition { free.checked_add(*units) } else { free.checked_sub(*units) };
-        let after = after.ok_or_else(|| {
-            Failure::Corrupt(format!("load {} would bring {} out of range", load.ordinal, load.sku))
-        })?;
-        let row = batch.stock.get(&(shard, load.sku));
-        // The first addition makes the SKU loaded in all 16 shards, also where no unit falls.
-        if after != free || (row.is_none() && load.is_addition) {
-            let pay_within_ms = row.map_or(0, |row| row.pay_within_ms);
-            batch.stock.insert((shard, load.sku), StockRow { free: after, pay_within_ms, changed: true });
-            touched.insert(load.sku);
-        }
-    }
-    Ok(amounts)
 }
 
 async fn record(
