@@ -39,6 +39,8 @@ mod reservation;
 mod settlement;
 #[path = "mysql_store/trouble.rs"]
 mod trouble;
+#[path = "mysql_store/vanished.rs"]
+mod vanished;
 
 // The suite that every store passes.
 #[path = "store_contract/installation.rs"]

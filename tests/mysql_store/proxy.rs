@@ -1,13 +1,13 @@
-//! Between a client and MariaDB: passes packets on, until told to cut a connection at its COMMIT.
+//! Between a client and MariaDB: passes packets on, until told to cut a connection at its COMMIT, or at another statement.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// Where the next COMMIT's connection is cut.
+/// What becomes of the next COMMIT's connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     Nowhere = 0,
@@ -21,15 +21,36 @@ pub enum Cut {
 
 pub struct Proxy {
     pub port: u16,
-    cut: Arc<AtomicU8>,
+    plan: Arc<Plan>,
 }
+
+struct Plan {
+    cut: AtomicU8,
+    /// The whole packet, or a part of it.
+    at: Mutex<(bool, &'static str)>,
+}
+
+impl Plan {
+    fn is_met_by(&self, body: &[u8]) -> bool {
+        let (is_whole, at) = *self.at.lock().unwrap();
+        let is_at = if is_whole {
+            body == at.as_bytes()
+        } else {
+            body.windows(at.len()).any(|part| part == at.as_bytes())
+        };
+        is_at && self.cut.load(Ordering::SeqCst) != Cut::Nowhere as u8
+    }
+}
+
+const COMMIT: &str = "\x03COMMIT";
 
 impl Proxy {
     pub async fn start(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let cut = Arc::new(AtomicU8::new(Cut::Nowhere as u8));
-        let shared = Arc::clone(&cut);
+        let plan = Plan { cut: AtomicU8::new(Cut::Nowhere as u8), at: Mutex::new((true, COMMIT)) };
+        let plan = Arc::new(plan);
+        let shared = Arc::clone(&plan);
         tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
@@ -38,20 +59,27 @@ impl Proxy {
                 tokio::spawn(pass(client, server, Arc::clone(&shared)));
             }
         });
-        Self { port, cut }
+        Self { port, plan }
     }
 
     /// Once.
     pub fn cut(&self, cut: Cut) {
-        self.cut.store(cut as u8, Ordering::SeqCst);
+        *self.plan.at.lock().unwrap() = (true, COMMIT);
+        self.plan.cut.store(cut as u8, Ordering::SeqCst);
+    }
+
+    /// Once, at a statement that contains this.
+    pub fn cut_at(&self, cut: Cut, statement: &'static str) {
+        *self.plan.at.lock().unwrap() = (false, statement);
+        self.plan.cut.store(cut as u8, Ordering::SeqCst);
     }
 
     pub fn has_cut(&self) -> bool {
-        self.cut.load(Ordering::SeqCst) == Cut::Nowhere as u8
+        self.plan.cut.load(Ordering::SeqCst) == Cut::Nowhere as u8
     }
 }
 
-async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) -> Option<()> {
+async fn pass(client: TcpStream, server: TcpStream, plan: Arc<Plan>) -> Option<()> {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let silence = Arc::new(Notify::new());
@@ -69,8 +97,9 @@ async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) -> Optio
         let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
         let mut body = vec![0; length as usize];
         from_client.read_exact(&mut body).await.ok()?;
-        let at = cut.load(Ordering::SeqCst);
-        if at != Cut::Nowhere as u8 && body == b"\x03COMMIT" {
+        if plan.is_met_by(&body) {
+            let cut = &plan.cut;
+            let at = cut.load(Ordering::SeqCst);
             if at == Cut::Silence as u8 {
                 silence.notify_one();
                 cut.store(Cut::Nowhere as u8, Ordering::SeqCst);

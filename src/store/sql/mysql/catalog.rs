@@ -41,8 +41,7 @@ pub(super) const ONE_INSTANT: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT
 impl MySqlInstallation {
     /// A number that changes with every change that an operator makes. Cheap.
     pub async fn version(&self) -> Result<u64, StoreError> {
-        let version = sqlx::query_scalar("SELECT version FROM catalog").fetch_one(&self.pool);
-        Ok(version.await.map_err(Failure::from)?)
+        retried!(self.options.call_timeout; self.read_version())
     }
 
     /// Every activity that is not archived, by ascending id.
@@ -52,17 +51,22 @@ impl MySqlInstallation {
 
     /// How far every activity has come, archived ones included.
     pub async fn activity_states(&self) -> Result<Vec<(ActivityId, ActivityState)>, StoreError> {
-        let rows: Vec<(u32, u8)> = sqlx::query_as("SELECT id, state FROM activities ORDER BY id")
-            .fetch_all(&self.pool)
-            .await
-            .map_err(Failure::from)?;
-        let state = |(id, state)| Ok((ActivityId(id), ActivityState::of(state)?));
-        Ok(rows.into_iter().map(state).collect::<Result<_, Failure>>()?)
+        retried!(self.options.call_timeout; self.read_states())
     }
 
     /// Every activity that is ending or archived, by ascending id.
     pub async fn ended(&self) -> Result<Vec<Ended>, StoreError> {
         retried!(self.options.call_timeout; self.read_ended())
+    }
+
+    async fn read_version(&self) -> Result<u64, Failure> {
+        Ok(sqlx::query_scalar("SELECT version FROM catalog").fetch_one(&self.pool).await?)
+    }
+
+    async fn read_states(&self) -> Result<Vec<(ActivityId, ActivityState)>, Failure> {
+        let rows: Vec<(u32, u8)> =
+            sqlx::query_as("SELECT id, state FROM activities ORDER BY id").fetch_all(&self.pool).await?;
+        rows.into_iter().map(|(id, state)| Ok((ActivityId(id), ActivityState::of(state)?))).collect()
     }
 
     async fn read_ended(&self) -> Result<Vec<Ended>, Failure> {

@@ -50,6 +50,10 @@ impl MySqlInstallation {
 
     /// Dead letters by ascending id, from after one (0: from the first).
     pub async fn dead_letters(&self, after: u64, limit: u32) -> Result<Vec<DeadLetter>, StoreError> {
+        retried!(self.options.call_timeout; self.read_dead_letters(after, limit))
+    }
+
+    async fn read_dead_letters(&self, after: u64, limit: u32) -> Result<Vec<DeadLetter>, Failure> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT id, shard, gen, seq, number, user, activity, sku, quantity, reason, at_ms FROM dead_letters \
              WHERE id > ? ORDER BY id LIMIT ?",
@@ -57,8 +61,7 @@ impl MySqlInstallation {
         .bind(after)
         .bind(limit)
         .fetch_all(&self.pool)
-        .await
-        .map_err(Failure::from)?;
+        .await?;
         let letter = |(id, shard, r#gen, seq, number, user, activity, sku, quantity, reason, at_ms): Row| {
             Ok(DeadLetter {
                 id,
@@ -72,7 +75,7 @@ impl MySqlInstallation {
                 at_ms,
             })
         };
-        Ok(rows.into_iter().map(letter).collect::<Result<_, Failure>>()?)
+        rows.into_iter().map(letter).collect()
     }
 
     async fn try_keep_malformed(

@@ -85,6 +85,11 @@ impl From<Failure> for StoreError {
     }
 }
 
+/// Nobody knows what became of it: it may have happened, or may yet.
+pub(super) fn unanswered(patience: Duration) -> StoreError {
+    StoreError::Unavailable(format!("the database did not answer within {patience:?}"))
+}
+
 /// How often a transaction is run that a deadlock or a lock's time limit ended.
 const TRIES_MAX: u32 = 8;
 
@@ -122,12 +127,7 @@ macro_rules! retried {
                         break Err(crate::store::StoreError::from(failure));
                     }
                 }
-                Err(_) => {
-                    break Err(crate::store::StoreError::Unavailable(format!(
-                        "the database did not answer within {:?}",
-                        $patience
-                    )));
-                }
+                Err(_) => break Err(crate::store::sql::mysql::failure::unanswered($patience)),
             }
         }
     }};

@@ -35,13 +35,7 @@ impl MySqlInstallation {
 
     /// The gateways that have handed in for a recovery.
     pub async fn hand_ins(&self, generation: Gen) -> Result<Vec<ProcessNumber>, StoreError> {
-        let processes: Vec<u32> =
-            sqlx::query_scalar("SELECT process FROM hand_ins WHERE gen = ? ORDER BY process")
-                .bind(generation.0)
-                .fetch_all(&self.pool)
-                .await
-                .map_err(Failure::from)?;
-        Ok(processes.into_iter().map(ProcessNumber).collect())
+        retried!(self.options.call_timeout; self.read_hand_ins(generation))
     }
 
     /// What one of them handed in.
@@ -50,6 +44,23 @@ impl MySqlInstallation {
         generation: Gen,
         process: ProcessNumber,
     ) -> Result<Vec<(UserId, Mark)>, StoreError> {
+        retried!(self.options.call_timeout; self.read_handed_in(generation, process))
+    }
+
+    async fn read_hand_ins(&self, generation: Gen) -> Result<Vec<ProcessNumber>, Failure> {
+        let processes: Vec<u32> =
+            sqlx::query_scalar("SELECT process FROM hand_ins WHERE gen = ? ORDER BY process")
+                .bind(generation.0)
+                .fetch_all(&self.pool)
+                .await?;
+        Ok(processes.into_iter().map(ProcessNumber).collect())
+    }
+
+    async fn read_handed_in(
+        &self,
+        generation: Gen,
+        process: ProcessNumber,
+    ) -> Result<Vec<(UserId, Mark)>, Failure> {
         let rows: Vec<MarkRow> = sqlx::query_as(concat!(
             "SELECT ",
             mark_columns!(),
@@ -58,9 +69,8 @@ impl MySqlInstallation {
         .bind(generation.0)
         .bind(process.0)
         .fetch_all(&self.pool)
-        .await
-        .map_err(Failure::from)?;
-        Ok(rows.into_iter().map(mark).collect::<Result<_, Failure>>()?)
+        .await?;
+        rows.into_iter().map(mark).collect()
     }
 
     async fn try_hand_in(

@@ -50,7 +50,7 @@ struct Share {
 impl MySqlInstallation {
     /// Calls to shards that are due, the oldest loads first, of activities that are preheated and not archived.
     pub async fn due_loads(&self, limit: u32) -> Result<Vec<ShardLoad>, StoreError> {
-        Ok(self.read_due(limit).await?)
+        retried!(self.options.call_timeout; self.read_due(limit))
     }
 
     /// Records what a shard answered under `generation`: units really added or taken, per SKU.

@@ -4,6 +4,7 @@
 //! up to date under a lock of the server. Changes nothing else.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -17,11 +18,14 @@ use super::failure;
 static MIGRATOR: Migrator = sqlx::migrate!("./migrations/mysql");
 
 /// How long a starting process waits for another one that changes the schema.
-const SCHEMA_PATIENCE_SECONDS: u32 = 60;
+const SCHEMA_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a connection that is given back may take to answer.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a statement waits for another transaction's lock before its own is run again.
 const LOCK_WAIT_SECONDS: u32 = 5;
+/// A connection that nobody used for this part of what the server allows is closed by the pool itself, which looks
+/// that often: the server never has to.
+const IDLE_PARTS: u32 = 3;
 
 /// Where the database is and how it is used.
 #[derive(Clone)]
@@ -42,6 +46,9 @@ pub struct MySqlOptions {
     pub connect_timeout: Duration,
     /// How long a transaction may go unanswered before its connection counts as lost.
     pub call_timeout: Duration,
+    /// How long the server keeps a session that says nothing, within a transaction or not: when a host vanishes
+    /// without closing its connections, its locks are free after that. Whole seconds, at least one.
+    pub session_idle_max: Duration,
     /// Events per shard that the SQL reservation store keeps for readers that lag.
     pub feed_events_max: u32,
 }
@@ -74,6 +81,7 @@ impl MySqlOptions {
             connections_max: 8,
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
+            session_idle_max: Duration::from_secs(15),
             feed_events_max: 4096,
         }
     }
@@ -203,17 +211,19 @@ impl MySqlOpenError {
 }
 
 /// What every connection is told before it is used.
-async fn prepare(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+async fn prepare(connection: &mut MySqlConnection, idle_max: Duration) -> Result<(), sqlx::Error> {
     // Strict: a value that does not fit is an error, never another value. Read committed: a unique key's refusal
-    // is followed by a look at the row that is in the way, which a snapshot would hide.
-    connection
-        .execute(
-            "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
-        )
-        .await?;
+    // is followed by a look at the row that is in the way, which a snapshot would hide. And the end of a session
+    // whose other end has vanished, between two statements or in the middle of one; by itself a server waits for
+    // hours, and TCP keeps nobody's locks free.
+    let idle_max_s = idle_max.as_secs().max(1);
+    let settings = format!(
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', \
+         SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}, SESSION wait_timeout = {idle_max_s}, \
+         SESSION net_read_timeout = {idle_max_s}"
+    );
+    connection.execute(sqlx::AssertSqlSafe(settings)).await?;
     connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
-    let waiting = format!("SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}");
-    connection.execute(sqlx::AssertSqlSafe(waiting)).await?;
     Ok(())
 }
 
@@ -222,38 +232,54 @@ async fn prepare(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
 /// under way has left a transaction open that nobody counts: what the next one writes would not be committed.
 async fn still_answers(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
     let rolled_back = sqlx::raw_sql("ROLLBACK").execute(connection);
-    let answer = tokio::time::timeout(RELEASE_PATIENCE, rolled_back).await;
-    answer.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut)).map(|_| true)
+    within(RELEASE_PATIENCE, rolled_back).await.map(|_| true)
 }
 
 /// A connection beside the pool, for what ends with it.
-pub(super) async fn connect(options: &MySqlOptions) -> Result<MySqlConnection, sqlx::Error> {
+pub(super) async fn connect(
+    options: &MySqlOptions,
+    idle_max: Duration,
+) -> Result<MySqlConnection, sqlx::Error> {
     let connecting = async {
         let mut connection = options.connecting().connect().await?;
-        prepare(&mut connection).await?;
+        prepare(&mut connection, idle_max).await?;
         Ok(connection)
     };
-    tokio::time::timeout(options.connect_timeout, connecting)
-        .await
-        .unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut))
+    within(options.connect_timeout, connecting).await
+}
+
+/// A half-open link would otherwise be waited for for ever.
+async fn within<T>(
+    patience: Duration,
+    asking: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    let answer = tokio::time::timeout(patience, asking).await;
+    answer.unwrap_or_else(|_| {
+        let silent = format!("no answer within {patience:?}");
+        Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, silent)))
+    })
 }
 
 pub(super) async fn open(options: MySqlOptions) -> Result<MySqlInstallation, MySqlOpenError> {
     let failed = |error: sqlx::Error| MySqlOpenError::of(&options, &error);
-    let mut first = connect(&options).await.map_err(failed)?;
+    let mut first = connect(&options, options.session_idle_max).await.map_err(failed)?;
     check_server(&options, &mut first).await?;
-    let pool = pool(&options, options.connections_max);
-    let migrated = migrate(&options, &mut first, &pool).await;
-    let _ = first.close().await;
+    let migrated = migrate(&options, &mut first).await;
+    let _ = within(RELEASE_PATIENCE, first.close()).await;
     migrated?;
+    let pool = pool(&options, options.connections_max);
     Ok(MySqlInstallation::new(options, pool))
 }
 
+/// Asks a connection before it hands it out, so that one which the server has closed is nobody's error.
 fn pool(options: &MySqlOptions, connections_max: u32) -> MySqlPool {
+    let idle_max = options.session_idle_max;
     MySqlPoolOptions::new()
         .max_connections(connections_max.max(2))
         .acquire_timeout(options.connect_timeout)
-        .after_connect(|connection, _| Box::pin(prepare(connection)))
+        .idle_timeout(idle_max.checked_div(IDLE_PARTS))
+        .test_before_acquire(true)
+        .after_connect(move |connection, _| Box::pin(prepare(connection, idle_max)))
         .after_release(|connection, _| Box::pin(still_answers(connection)))
         .connect_lazy_with(options.connecting())
 }
@@ -262,11 +288,10 @@ async fn check_server(
     options: &MySqlOptions,
     connection: &mut MySqlConnection,
 ) -> Result<(), MySqlOpenError> {
+    let asking =
+        sqlx::query_as("SELECT VERSION(), @@innodb_flush_log_at_trx_commit = 1").fetch_one(connection);
     let (version, durable): (String, bool) =
-        sqlx::query_as("SELECT VERSION(), @@innodb_flush_log_at_trx_commit = 1")
-            .fetch_one(connection)
-            .await
-            .map_err(|error| MySqlOpenError::of(options, &error))?;
+        within(options.call_timeout, asking).await.map_err(|error| MySqlOpenError::of(options, &error))?;
     if !is_new_enough(&version) {
         return Err(MySqlOpenError::TooOld { address: options.address(), version });
     }
@@ -290,41 +315,40 @@ fn is_new_enough(version: &str) -> bool {
 
 /// Brings the schema up to date, one process at a time. The migrator's own lock asks for an endless wait, which
 /// MariaDB refuses with a warning and without a lock.
-async fn migrate(
-    options: &MySqlOptions,
-    first: &mut MySqlConnection,
-    pool: &MySqlPool,
-) -> Result<(), MySqlOpenError> {
+///
+/// All on the connection that holds the lock: the server ends a session that says nothing, and the lock with it, and
+/// one that works through a long change is not such a session.
+async fn migrate(options: &MySqlOptions, first: &mut MySqlConnection) -> Result<(), MySqlOpenError> {
     let failed = |error: sqlx::Error| MySqlOpenError::of(options, &error);
-    let locked: Option<bool> =
-        sqlx::query_scalar("SELECT GET_LOCK(CONCAT('rg.schema.', SHA1(DATABASE())), ?) = 1")
-            .bind(SCHEMA_PATIENCE_SECONDS)
-            .fetch_one(&mut *first)
-            .await
-            .map_err(failed)?;
+    let locking = sqlx::query_scalar("SELECT GET_LOCK(CONCAT('rg.schema.', SHA1(DATABASE())), ?) = 1")
+        .bind(SCHEMA_PATIENCE.as_secs())
+        .fetch_one(&mut *first);
+    let patience = options.call_timeout.saturating_add(SCHEMA_PATIENCE);
+    let locked: Option<bool> = within(patience, locking).await.map_err(failed)?;
     if locked != Some(true) {
         return Err(MySqlOpenError::Unreachable {
             address: options.address(),
             reason: "another process has been changing the schema for a minute".to_owned(),
         });
     }
-    if is_up_to_date(first).await {
+    if within(options.call_timeout, is_up_to_date(first)).await.map_err(failed)? {
         // Then also a server that is read-only for now can be opened.
         return Ok(());
     }
-    // The lock ends with its connection, which the caller closes.
-    MIGRATOR.run(pool).await.map_err(|error| MySqlOpenError::of_schema(options, &error))
+    // Takes as long as it takes. The lock ends with its connection, which the caller closes.
+    let migrated = MIGRATOR.run_direct(None, first, false).await;
+    migrated.map_err(|error| MySqlOpenError::of_schema(options, &error))
 }
 
 /// Whether the schema is exactly this version's.
-async fn is_up_to_date(connection: &mut MySqlConnection) -> bool {
+async fn is_up_to_date(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
     let applied: Result<Vec<(i64, Vec<u8>)>, _> =
         sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations WHERE success ORDER BY version")
             .fetch_all(connection)
             .await;
     // An error: there is no such table yet.
-    applied
-        .is_ok_and(|applied| MIGRATOR.iter().map(|ours| (ours.version, ours.checksum.to_vec())).eq(applied))
+    Ok(applied
+        .is_ok_and(|applied| MIGRATOR.iter().map(|ours| (ours.version, ours.checksum.to_vec())).eq(applied)))
 }
 
 #[cfg(test)]

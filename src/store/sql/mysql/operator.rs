@@ -84,11 +84,7 @@ impl MySqlInstallation {
     ) -> Result<Option<u32>, StoreError> {
         let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
         loop {
-            let (state, applied): (u8, u32) = sqlx::query_as("SELECT state, applied FROM loads WHERE id = ?")
-                .bind(load)
-                .fetch_one(&self.pool)
-                .await
-                .map_err(Failure::from)?;
+            let (state, applied) = retried!(self.options.call_timeout; self.read_load(load))?;
             if state == 2 {
                 return Ok(Some(applied));
             }
@@ -106,6 +102,11 @@ impl MySqlInstallation {
         id: ActivityId,
     ) -> Result<(Activity, BTreeMap<SkuId, SkuFigures>), MySqlRefused> {
         retried!(self.options.call_timeout; self.try_figures(id))?
+    }
+
+    async fn read_load(&self, load: &str) -> Result<(u8, u32), Failure> {
+        let load = sqlx::query_as("SELECT state, applied FROM loads WHERE id = ?").bind(load);
+        Ok(load.fetch_one(&self.pool).await?)
     }
 
     async fn try_create(&self, activity: &Activity, pay_within_ms: u64) -> Written<()> {

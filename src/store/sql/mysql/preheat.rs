@@ -35,6 +35,10 @@ impl MySqlInstallation {
 
     /// Activities that are not preheated and open within `ahead_ms` by the database's clock.
     pub async fn due_preheats(&self, ahead_ms: u64) -> Result<Vec<ActivityId>, StoreError> {
+        retried!(self.options.call_timeout; self.read_due_preheats(ahead_ms))
+    }
+
+    async fn read_due_preheats(&self, ahead_ms: u64) -> Result<Vec<ActivityId>, Failure> {
         let due: Vec<u32> = sqlx::query_scalar(concat!(
             "SELECT id FROM activities WHERE state = 1 AND opens_at_ms > ",
             now_ms!(),
@@ -44,8 +48,7 @@ impl MySqlInstallation {
         ))
         .bind(ahead_ms)
         .fetch_all(&self.pool)
-        .await
-        .map_err(Failure::from)?;
+        .await?;
         Ok(due.into_iter().map(ActivityId).collect())
     }
 

@@ -9,10 +9,11 @@ use sqlx::MySqlPool;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::failure::{self, Failure};
+use super::super::MySqlInstallation;
+use super::super::failure::{self, Failure, retried};
 use super::event_codec;
 use crate::stock::calls::{Gen, ShardId};
-use crate::store::{FeedPositions, FeedRead};
+use crate::store::{FeedPositions, FeedRead, StoreError};
 
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(5);
@@ -20,15 +21,15 @@ const POLL: Duration = Duration::from_millis(5);
 const EVENTS_MAX: u32 = 512;
 
 pub(super) async fn read(
-    pool: &MySqlPool,
+    installation: &MySqlInstallation,
     mut published: watch::Receiver<u64>,
     after: &FeedPositions,
     wait: Duration,
-) -> Result<Vec<(ShardId, FeedRead)>, Failure> {
+) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
     let deadline = Instant::now().checked_add(wait);
     loop {
         published.mark_unchanged();
-        let news = news(pool, after).await?;
+        let news = retried!(installation.options.call_timeout; news(&installation.pool, after))?;
         let now = Instant::now();
         if !news.is_empty() || deadline.is_some_and(|deadline| deadline <= now) {
             return Ok(news);

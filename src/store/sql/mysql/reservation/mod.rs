@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use self::rows::Wanted;
-use super::failure::{Failure, Tries, retried};
+use super::failure::{Failure, Tries, retried, unanswered};
 use super::order_rows::lock_generation;
 use super::releases::CloseOutcome;
 use super::{MySqlInstallation, ProcessKind, orders};
@@ -57,7 +57,12 @@ impl MySqlStore {
         let mut tries = Tries::default();
         let mut duplicates = 0_u32;
         loop {
-            match self.execute(call, duplicates > 0).await {
+            let patience = self.installation.options.call_timeout;
+            let execution = self.execute(call, duplicates > 0);
+            let Ok(executed) = tokio::time::timeout(patience, execution).await else {
+                return Err(unanswered(patience));
+            };
+            match executed {
                 Ok(reply) => return Ok(reply),
                 // A user's order, or an order number, that another transaction has committed since the look.
                 Err(failure) if failure.is_duplicate() && duplicates < TRIES_MAX => {
@@ -147,7 +152,7 @@ impl ReservationStore for MySqlStore {
         after: &FeedPositions,
         wait: Duration,
     ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
-        Ok(feed::read(&self.installation.pool, self.published.subscribe(), after, wait).await?)
+        feed::read(&self.installation, self.published.subscribe(), after, wait).await
     }
 }
 
