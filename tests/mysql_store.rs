@@ -19,6 +19,8 @@ mod every_store;
 mod contract;
 #[path = "mysql_store/fixture.rs"]
 mod fixture;
+#[path = "mysql_store/housekeeping.rs"]
+mod housekeeping;
 #[path = "mysql_store/loads.rs"]
 mod loads;
 #[path = "mysql_store/opening.rs"]

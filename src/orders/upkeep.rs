@@ -1,6 +1,6 @@
-//! What keeps Redis from growing: feeds are trimmed (rule 15), stored replies of processes that are gone are forgotten.
+//! What keeps Redis and the database from growing: feeds are trimmed (rule 15), processes and recoveries that are gone
+//! are forgotten.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use super::chore::{Chore, Next};
@@ -14,8 +14,8 @@ use crate::store::crash_point;
 const SILENT_MS: u64 = 3_600_000;
 /// A feed that dropped so many has more to drop.
 const MANY: u64 = 1000;
-/// Names of processes in one call.
-const PROCESSES: usize = 512;
+/// Processes in one step.
+const PROCESSES: u32 = 512;
 
 /// Drops what every reader has: only what is acknowledged, old enough, and not the newest; the script sees to it.
 #[derive(Debug)]
@@ -42,27 +42,46 @@ impl Chore for Trims {
     }
 }
 
-/// Forgets stored replies.
+/// Forgets stored replies, then the processes themselves. Looks at all that are known in each pass: of one that was
+/// forgotten before there is nothing left to do.
 #[derive(Debug, Default)]
-pub(super) struct Forgetting {
-    /// Processes that every shard has forgotten.
-    forgotten: HashSet<ProcessNumber>,
+pub(super) struct Processes {
+    /// Those up to this one were looked at in this pass.
+    after: Option<ProcessNumber>,
 }
 
-impl Chore for Forgetting {
-    const WHAT: &'static str = "forgetting replies of processes that are gone";
+impl Chore for Processes {
+    const WHAT: &'static str = "forgetting processes that are gone";
     const INTERVAL: Duration = Duration::from_secs(600);
 
     async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
-        let silent = context.sql.silent_processes(SILENT_MS).await?;
-        let silent: Vec<_> = silent.into_iter().filter(|process| !self.forgotten.contains(process)).collect();
-        for some in silent.chunks(PROCESSES) {
-            for shard in ShardId::ALL {
-                context.redis.forget_calls(shard, some).await?;
-                crash_point::pass("writer.after_forget");
-            }
-            self.forgotten.extend(some);
+        let silent = context.sql.silent_processes(SILENT_MS, self.after, PROCESSES).await?;
+        self.after = silent.last().copied();
+        if silent.is_empty() {
+            return Ok(Next::Later);
         }
-        Ok(Next::Later)
+        for shard in ShardId::ALL {
+            context.redis.forget_calls(shard, &silent).await?;
+            crash_point::pass("writer.after_forget");
+        }
+        // Only now: nothing else says whose replies are to be forgotten.
+        context.sql.forget_processes(&silent).await?;
+        crash_point::pass("writer.after_forget_processes");
+        Ok(Next::AtOnce)
+    }
+}
+
+/// Forgets recoveries long past.
+#[derive(Debug)]
+pub(super) struct Recoveries;
+
+impl Chore for Recoveries {
+    const WHAT: &'static str = "forgetting recoveries long past";
+    const INTERVAL: Duration = Duration::from_secs(600);
+
+    async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
+        let is_more = context.sql.forget_recoveries().await?;
+        crash_point::pass("writer.after_forget_recoveries");
+        Ok(if is_more { Next::AtOnce } else { Next::Later })
     }
 }

@@ -18,7 +18,7 @@ use super::put_back::PutBack;
 use super::reader::Reader;
 use super::settings::Settings;
 use super::settler::{Settler, WAITING_BATCHES};
-use super::upkeep::{Forgetting, Trims};
+use super::upkeep::{Processes, Recoveries, Trims};
 use crate::stock::calls::ProcessNumber;
 use crate::store::redis::RedisShards;
 use crate::store::sql::mysql::MySqlInstallation;
@@ -80,7 +80,8 @@ impl Writer {
         others.spawn(chore::run(Outbox::default(), context.clone()));
         others.spawn(chore::run(Archive::default(), context.clone()));
         others.spawn(chore::run(Trims, context.clone()));
-        others.spawn(chore::run(Forgetting::default(), context.clone()));
+        others.spawn(chore::run(Processes::default(), context.clone()));
+        others.spawn(chore::run(Recoveries, context.clone()));
         others.spawn(chore::run(Monitor, context.clone()));
         Self {
             sql,

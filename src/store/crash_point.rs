@@ -43,6 +43,8 @@ pub const ALL: &[&str] = &[
     "writer.after_tombstones",
     "writer.after_trim",
     "writer.after_forget",
+    "writer.after_forget_processes",
+    "writer.after_forget_recoveries",
 ];
 
 static ARMED: AtomicBool = AtomicBool::new(false);

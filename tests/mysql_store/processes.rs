@@ -49,7 +49,9 @@ async fn only_a_gateway_that_renewed_within_three_seconds_counts_as_live() {
         assert_eq!((renewal.generation, renewal.recovery), (Gen(0), None));
     }
     assert_eq!(scene.sql.live_gateways().await.unwrap(), [gateway]);
-    assert_eq!(scene.sql.silent_processes(3_500).await.unwrap(), [silent, ended]);
+    assert_eq!(scene.sql.silent_processes(3_500, None, 9).await.unwrap(), [silent, ended]);
+    assert_eq!(scene.sql.silent_processes(3_500, None, 1).await.unwrap(), [silent]);
+    assert_eq!(scene.sql.silent_processes(3_500, Some(silent), 9).await.unwrap(), [ended]);
     assert_eq!(scene.sql.renew(ended).await.unwrap(), None, "it was retired");
     assert_eq!(scene.sql.renew(ProcessNumber(1_000_000)).await.unwrap(), None, "nobody knows it");
 }

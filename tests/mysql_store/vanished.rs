@@ -151,7 +151,7 @@ async fn what_the_database_does_not_answer_is_waited_for_a_bounded_time() {
     let mut beside = scene.connect().await;
     sqlx::raw_sql(LOCK_TABLES).execute(&mut beside).await.unwrap();
     let (process, batch) = (ProcessNumber(1), [reservation(1, 1001)]);
-    let mark = batch[0].mark;
+    let (silent, mark) = ([process], batch[0].mark);
     let of_redis = async {
         tokio::join!(
             unanswered("version", sql.version()),
@@ -161,7 +161,9 @@ async fn what_the_database_does_not_answer_is_waited_for_a_bounded_time() {
             unanswered("generation", sql.generation()),
             unanswered("renew", sql.renew(process)),
             unanswered("live_gateways", sql.live_gateways()),
-            unanswered("silent_processes", sql.silent_processes(1)),
+            unanswered("silent_processes", sql.silent_processes(1, None, 9)),
+            unanswered("forget_processes", sql.forget_processes(&silent)),
+            unanswered("forget_recoveries", sql.forget_recoveries()),
             unanswered("hand_in", sql.hand_in(process, Gen(1), &[])),
             unanswered("hand_ins", sql.hand_ins(Gen(1))),
             unanswered("handed_in", sql.handed_in(Gen(1), process)),

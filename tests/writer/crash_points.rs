@@ -161,6 +161,8 @@ async fn a_crash_after_trimming_or_forgetting_changes_nothing() {
     );
     shared_mariadb().await.sql(&silent).await.unwrap();
     crash(&world, "writer.after_forget");
+    crash(&world, "writer.after_forget_processes");
+    crash(&world, "writer.after_forget_recoveries");
     let writer = WriterProcess::working(&world, "");
     world.drained().await;
     world.audit(1000, 100).await;

@@ -127,7 +127,12 @@ async fn writer_points(scene: &mut Scene, passed: &mut Vec<&'static str>) -> Res
     scene.premises.mariadb.sql(&opened.replace("{}", &shop.database.name)).await?;
     let told = sell_and_settle(scene, &mut shop, passed).await?;
     let told = give_back_and_tell(scene, &mut shop, told, passed).await?;
-    for point in ["writer.after_trim", "writer.after_forget"] {
+    for point in [
+        "writer.after_trim",
+        "writer.after_forget",
+        "writer.after_forget_processes",
+        "writer.after_forget_recoveries",
+    ] {
         let silent = "INSERT INTO {}.processes (number, kind, started_at_ms, heartbeat_ms) VALUES (100000, 1, 1, 1) \
                       ON DUPLICATE KEY UPDATE heartbeat_ms = 1";
         scene.premises.mariadb.sql(&silent.replace("{}", &shop.database.name)).await?;

@@ -21,6 +21,7 @@ mod catalog;
 mod dead_letters;
 mod failure;
 mod hand_ins;
+mod housekeeping;
 mod leadership;
 mod loads;
 mod open;

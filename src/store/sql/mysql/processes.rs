@@ -70,10 +70,15 @@ impl MySqlInstallation {
         retried!(self.options.call_timeout; live(&self.pool))
     }
 
-    /// Processes that have been silent for `silent_ms` or have ended; their stored replies may be forgotten after
-    /// an hour.
-    pub async fn silent_processes(&self, silent_ms: u64) -> Result<Vec<ProcessNumber>, StoreError> {
-        retried!(self.options.call_timeout; silent(&self.pool, silent_ms))
+    /// Processes that have been silent for `silent_ms`, ended or not, by ascending number, from after one, at most
+    /// `limit`; their stored replies may be forgotten after an hour.
+    pub async fn silent_processes(
+        &self,
+        silent_ms: u64,
+        after: Option<ProcessNumber>,
+        limit: u32,
+    ) -> Result<Vec<ProcessNumber>, StoreError> {
+        retried!(self.options.call_timeout; silent(&self.pool, silent_ms, after, limit))
     }
 }
 
@@ -153,13 +158,20 @@ async fn live(pool: &MySqlPool) -> Result<Vec<ProcessNumber>, Failure> {
     Ok(numbers.into_iter().map(ProcessNumber).collect())
 }
 
-async fn silent(pool: &MySqlPool, silent_ms: u64) -> Result<Vec<ProcessNumber>, Failure> {
+async fn silent(
+    pool: &MySqlPool,
+    silent_ms: u64,
+    after: Option<ProcessNumber>,
+    limit: u32,
+) -> Result<Vec<ProcessNumber>, Failure> {
     let numbers: Vec<u32> = sqlx::query_scalar(concat!(
-        "SELECT number FROM processes WHERE heartbeat_ms + ? < ",
+        "SELECT number FROM processes WHERE number > ? AND heartbeat_ms + ? < ",
         now_ms!(),
-        " ORDER BY number"
+        " ORDER BY number LIMIT ?"
     ))
+    .bind(after.map_or(0, |process| process.0))
     .bind(silent_ms)
+    .bind(limit)
     .fetch_all(pool)
     .await?;
     Ok(numbers.into_iter().map(ProcessNumber).collect())
