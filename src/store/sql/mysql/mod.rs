@@ -79,8 +79,8 @@ impl MySqlInstallation {
         Self { options: Arc::new(options), pool, pay_within_ms: Arc::default() }
     }
 
-    /// Closes the connections; what is under way ends first.
+    /// Closes the connections; what is under way ends first, unless it takes longer than anything may.
     pub async fn close(&self) {
-        self.pool.close().await;
+        let _ = tokio::time::timeout(self.options.call_timeout, self.pool.close()).await;
     }
 }
