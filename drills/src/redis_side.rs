@@ -74,17 +74,27 @@ async fn read_shard(shop: &Shop, shard: usize) -> Result<ShardSide> {
     let mut connection = shop.shard_connection(shard).await?;
     let mut side = ShardSide::default();
     let meta = text_hash(&mut connection, &Shop::key(shard, "meta")).await?;
-    let run_id = connection.call(&["INFO", "server"]).await?.to_string();
-    let run_id = run_id.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default().trim();
+    let epoch = epoch_of(&mut connection).await?;
     let field =
         |name: &str| meta.get(name.as_bytes()).map(|value| String::from_utf8_lossy(value).into_owned());
-    side.is_open = field("phase").as_deref() == Some("open") && field("epoch").as_deref() == Some(run_id);
+    side.is_open = field("phase").as_deref() == Some("open") && field("epoch") == Some(epoch);
     side.generation = field("gen").and_then(|gen_| gen_.parse().ok()).unwrap_or(0);
     let stock = text_hash(&mut connection, &Shop::key(shard, &format!("{ACTIVITY}:stock"))).await?;
     side.counters = counters_of(&stock)?;
     side.marks = marks_of(&mut connection, &Shop::key(shard, &format!("{ACTIVITY}:buyers"))).await?;
     (side.pending, side.is_delivered) = group_of(&mut connection, &Shop::key(shard, "feed")).await?;
     Ok(side)
+}
+
+/// What a shard there may trust: the process and its replication id.
+async fn epoch_of(connection: &mut RespConnection) -> Result<String> {
+    let mut ids = Vec::new();
+    for (section, name) in [("server", "run_id:"), ("replication", "master_replid:")] {
+        let info = connection.call(&["INFO", section]).await?.to_string();
+        let id = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        ids.push(id.trim().to_owned());
+    }
+    Ok(ids.join(":"))
 }
 
 type Hash = BTreeMap<Vec<u8>, Vec<u8>>;

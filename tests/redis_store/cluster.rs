@@ -40,13 +40,13 @@ async fn lead(shards: &RedisShards, mut generation: u64) -> Gen {
         for shard in ShardId::all() {
             let Ok(state) = shards.shard_state(shard).await else { continue 'term };
             if state.is_open {
-                match shards.adopt(shard, &state.run_id, Gen(generation)).await {
+                match shards.adopt(shard, &state.own_epoch, Gen(generation)).await {
                     Ok(Adopted::Adopted(_)) => {}
                     _ => continue 'term,
                 }
             } else {
                 let Ok(content) = shards.content(shard).await else { continue 'term };
-                match shards.rebuild(shard, &content.run_id, Gen(generation), &content).await {
+                match shards.rebuild(shard, &content.epoch, Gen(generation), &content).await {
                     Ok(Rebuilt::Opened) => {}
                     _ => continue 'term,
                 }

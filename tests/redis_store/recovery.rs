@@ -1,6 +1,6 @@
 //! What a recovery does with shards (rule 11).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rushgate::protocol::{OrderState, SkuId};
 use rushgate::stock::calls::{BringIn, Change, Gen, ItemAnswer, Reply, SHARDS, ShardId};
@@ -18,18 +18,18 @@ async fn rule_11_an_open_shard_adopts_a_generation_and_tells_its_counters() {
     let (home, shards) = (shard(3), installation.shards());
     process.move_out(home, sku(1), shard(4), 2).await;
     let state = shards.shard_state(home).await.unwrap();
-    assert!(state.is_open && state.epoch.as_ref() == Some(&state.run_id));
+    assert!(state.is_open && state.epoch.as_ref() == Some(&state.own_epoch));
     assert_eq!((state.generation, state.seq, state.activities.len()), (Gen(1), 2, 1));
     assert_eq!(shards.adopt(home, "another", Gen(2)).await.unwrap(), Adopted::Refused);
     assert_eq!(shards.shard_state(home).await.unwrap(), state);
     for _ in 0..2 {
-        let Adopted::Adopted(counters) = shards.adopt(home, &state.run_id, Gen(2)).await.unwrap() else {
+        let Adopted::Adopted(counters) = shards.adopt(home, &state.own_epoch, Gen(2)).await.unwrap() else {
             panic!("it is open")
         };
         assert_eq!((counters[0].free, counters[0].out.as_slice()), (8, [(shard(4), 2)].as_slice()));
     }
     assert_eq!(
-        shards.adopt(home, &state.run_id, Gen(1)).await.unwrap(),
+        shards.adopt(home, &state.own_epoch, Gen(1)).await.unwrap(),
         Adopted::Refused,
         "a later one was here"
     );
@@ -46,7 +46,7 @@ async fn rule_11_an_open_shard_adopts_a_generation_and_tells_its_counters() {
     let done = process.done(&call).await;
     assert_eq!((done.generation, done.seq, done.answers[0]), (Gen(2), 1, ItemAnswer::Reserved));
     installation.lose_trust().await;
-    assert_eq!(shards.adopt(home, &state.run_id, Gen(3)).await.unwrap(), Adopted::Refused, "it is closed");
+    assert_eq!(shards.adopt(home, &state.own_epoch, Gen(3)).await.unwrap(), Adopted::Refused, "it is closed");
 }
 
 #[tokio::test]
@@ -59,26 +59,26 @@ async fn rule_11_one_function_decides_about_a_rebuild() {
     let paid = rushgate::stock::calls::Mark { state: OrderState::Paid, pay_by_ms: 5, ..mark_of(&items[1]) };
     shards.settled(home, Gen(1), &[(items[1].user, paid)]).await.unwrap();
     let content = shards.content(home).await.unwrap();
-    let run_id = content.run_id.as_str();
+    let epoch = content.epoch.as_str();
     assert_eq!(content.activities[0].loads[0].amounts, [(SkuId(1), 10)]);
-    let rebuild = |run_id, generation| shards.rebuild(home, run_id, generation, &content);
-    assert_eq!(rebuild(run_id, Gen(2)).await.unwrap(), Rebuilt::AlreadyOpen(Gen(1)));
+    let rebuild = |epoch, generation| shards.rebuild(home, epoch, generation, &content);
+    assert_eq!(rebuild(epoch, Gen(2)).await.unwrap(), Rebuilt::AlreadyOpen(Gen(1)));
     installation.lose_trust().await;
-    assert_eq!(rebuild("another", Gen(2)).await.unwrap(), Rebuilt::OtherProcess(run_id.to_owned()));
-    assert_eq!(rebuild(run_id, Gen(0)).await.unwrap(), Rebuilt::LaterGeneration(Gen(1)));
+    assert_eq!(rebuild("another", Gen(2)).await.unwrap(), Rebuilt::OtherEpoch(epoch.to_owned()));
+    assert_eq!(rebuild(epoch, Gen(0)).await.unwrap(), Rebuilt::LaterGeneration(Gen(1)));
     assert_eq!(
-        rebuild(run_id, Gen(1)).await.unwrap(),
+        rebuild(epoch, Gen(1)).await.unwrap(),
         Rebuilt::LaterGeneration(Gen(1)),
         "its feed has that one"
     );
     let mut lacking = content.clone();
     lacking.activities.clear();
-    assert!(shards.rebuild(home, run_id, Gen(2), &lacking).await.is_err(), "an activity would be lost");
+    assert!(shards.rebuild(home, epoch, Gen(2), &lacking).await.is_err(), "an activity would be lost");
     assert!(!shards.shard_state(home).await.unwrap().is_open);
     assert_eq!(shards.content(home).await.unwrap(), content, "a refusal changes nothing");
 
-    assert_eq!(rebuild(run_id, Gen(2)).await.unwrap(), Rebuilt::Opened);
-    assert_eq!(rebuild(run_id, Gen(2)).await.unwrap(), Rebuilt::AlreadyOpen(Gen(2)));
+    assert_eq!(rebuild(epoch, Gen(2)).await.unwrap(), Rebuilt::Opened);
+    assert_eq!(rebuild(epoch, Gen(2)).await.unwrap(), Rebuilt::AlreadyOpen(Gen(2)));
     assert_eq!(shards.content(home).await.unwrap(), content, "it is what was written");
     let state = shards.shard_state(home).await.unwrap();
     assert_eq!((state.generation, state.seq, state.is_open), (Gen(2), 1, true));
@@ -147,4 +147,53 @@ async fn rule_1_a_promoted_replica_is_closed_until_it_is_recovered_and_loses_not
     let Reply::Done(done) = shards.call(&done).await.unwrap() else { panic!("it is open") };
     assert_eq!(done.counters[0].free, 20 - 3 + 5);
     assert_eq!(shards.snapshot(ShardId::ALL[2]).await.unwrap().marks.len(), 2);
+}
+
+/// Follows `master` and has taken over what it holds.
+async fn follow(follower: &Redis, master: &Redis) {
+    follower.call(&["REPLICAOF", master.host(), &master.port().to_string()]).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !follower.cli(&["INFO", "replication"]).await.unwrap().contains("master_link_status:up") {
+        assert!(Instant::now() < deadline, "it does not follow");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn rule_1_a_master_that_followed_one_that_had_lost_writes_is_closed_when_it_is_master_again() {
+    let former = Redis::start(Persistence::Off).await.unwrap();
+    let other = Redis::replicate_of(&former).await.unwrap();
+    let installation = RedisInstallation::with(RedisOptions::single(former.address())).await;
+    installation.create_activity(ACTIVITY, &[(SkuId(1), 160)]).await;
+    let mut process = Process::start(installation.store()).await;
+    let (shards, home) = (installation.shards(), shard(2));
+    let trusted = shards.shard_state(home).await.unwrap();
+    assert!(trusted.is_open);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while other.cli(&["HGET", "seckill:{15}:meta", "a:7"]).await.unwrap() != "live" {
+        assert!(Instant::now() < deadline, "the load did not come through");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    other.call(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    assert_eq!(process.buy(user_of(home, 0), sku(1), 1).await, ItemAnswer::Reserved, "the other lacks it");
+
+    follow(&former, &other).await;
+    let state = shards.shard_state(home).await.unwrap();
+    assert!(!state.is_open && state.epoch == trusted.epoch, "a replica is open for nobody: {state:?}");
+    former.call(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    let state = shards.shard_state(home).await.unwrap();
+    assert!(!state.is_open && state.epoch == trusted.epoch, "nobody has recovered it: {state:?}");
+    let item = process.item(user_of(home, 1), sku(1), 1);
+    let call = process.reserve(home, vec![item]);
+    assert_eq!(process.reply(&call).await, Reply::Recovering);
+    assert_eq!(shards.content(home).await.unwrap().activities[0].marks, [], "the first user's mark is lost");
+    assert_eq!(
+        shards.rebuild(home, &trusted.own_epoch, Gen(2), &shards.content(home).await.unwrap()).await.unwrap(),
+        Rebuilt::OtherEpoch(state.own_epoch),
+        "nor by one who saw it before it followed"
+    );
+    recover(&shards, Gen(2)).await;
+    process.generation = Gen(2);
+    let call = process.reserve(home, vec![item]);
+    assert_eq!(process.done(&call).await.answers, [ItemAnswer::Reserved]);
 }

@@ -128,7 +128,7 @@ impl RedisInstallation {
 pub async fn recover(shards: &RedisShards, generation: Gen) {
     for shard in ShardId::all() {
         let content = shards.content(shard).await.unwrap();
-        let rebuilt = shards.rebuild(shard, &content.run_id, generation, &content).await.unwrap();
+        let rebuilt = shards.rebuild(shard, &content.epoch, generation, &content).await.unwrap();
         assert_eq!(rebuilt, Rebuilt::Opened);
     }
 }

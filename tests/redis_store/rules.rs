@@ -128,7 +128,7 @@ async fn rule_6_a_snapshot_of_50000_marks_is_exact_while_selling() {
         .collect();
     activity.counters[0].free -= MARKS as u32;
     let current = Gen(process.generation.0 + 1);
-    shards.rebuild(home, &content.run_id, current, &content).await.unwrap();
+    shards.rebuild(home, &content.epoch, current, &content).await.unwrap();
     process.generation = current;
 
     let by_seq = Arc::new(Mutex::new(BTreeMap::from([(0, MARKS)])));

@@ -85,7 +85,7 @@ async fn rule_13_what_was_read_before_a_recovery_is_not_settled_but_read_again()
     assert_eq!(writer.count("entries_claimed"), 0);
     for shard in ShardId::ALL {
         let state = world.redis.shard_state(shard).await.unwrap();
-        let adopted = world.redis.adopt(shard, &state.run_id, generation).await.unwrap();
+        let adopted = world.redis.adopt(shard, &state.own_epoch, generation).await.unwrap();
         assert!(matches!(adopted, Adopted::Adopted(_)), "{adopted:?}");
     }
     leadership.recovery_done(generation).await.unwrap();

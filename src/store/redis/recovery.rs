@@ -42,7 +42,7 @@ impl RedisShards {
         let answer = self.function(shard, what, library::STATE, keys, |_| {}).await?;
         let torn = || malformed(what, shard, "a torn list");
         let mut parts = list(answer).ok_or_else(torn)?.into_iter();
-        let run_id = parts.next().and_then(text).ok_or_else(torn)?;
+        let own_epoch = parts.next().and_then(text).ok_or_else(torn)?;
         let mut fields = parts.next().and_then(list).ok_or_else(torn)?.into_iter();
         let mut meta = BTreeMap::new();
         while let (Some(field), Some(value)) = (fields.next(), fields.next()) {
@@ -63,9 +63,9 @@ impl RedisShards {
         activities.sort_unstable_by_key(|(id, _)| *id);
         let epoch = meta.get("epoch").cloned();
         let is_open =
-            epoch.as_ref() == Some(&run_id) && meta.get("phase").is_some_and(|phase| phase == "open");
+            epoch.as_ref() == Some(&own_epoch) && meta.get("phase").is_some_and(|phase| phase == "open");
         Ok(ShardState {
-            run_id,
+            own_epoch,
             epoch,
             generation: Gen(number("gen")),
             is_open,
@@ -75,15 +75,15 @@ impl RedisShards {
     }
 
     /// Lets an open shard take over a new generation, and tells its counters at that moment. Refused when it is
-    /// closed, of another process than was seen, or of a later generation.
-    pub async fn adopt(&self, shard: ShardId, run_id: &str, generation: Gen) -> Result<Adopted, StoreError> {
+    /// closed, of another epoch than was seen, or of a later generation.
+    pub async fn adopt(&self, shard: ShardId, epoch: &str, generation: Gen) -> Result<Adopted, StoreError> {
         let (what, keys) = ("adopting a generation", &self.inner.keys);
         let mut activities: Vec<ActivityId> = Vec::new();
         for _ in 0..ASKED_MAX {
             let mut touched = vec![keys.meta(shard), keys.feed(shard)];
             touched.extend(activities.iter().map(|activity| keys.stock(shard, *activity)));
             let answer = self.function(shard, what, library::ADOPT, touched, |command| {
-                command.arg(run_id).arg(generation.0);
+                command.arg(epoch).arg(generation.0);
                 for activity in &activities {
                     command.arg(activity.0);
                 }
@@ -105,8 +105,8 @@ impl RedisShards {
         Err(StoreError::Unavailable(format!("shard {} has other activities every time", shard.number())))
     }
 
-    /// Everything a closed shard holds. Nobody changes a closed shard; that it stayed with one Redis process while
-    /// it was read is checked.
+    /// Everything a closed shard holds. Nobody changes a closed shard; that it stayed in one epoch while it
+    /// was read is checked.
     pub async fn content(&self, shard: ShardId) -> Result<ShardContent, StoreError> {
         let state = self.shard_state(shard).await?;
         let mut activities = Vec::with_capacity(state.activities.len());
@@ -120,13 +120,13 @@ impl RedisShards {
             activities.push(content);
         }
         let after = self.shard_state(shard).await?;
-        if after.run_id != state.run_id || after.is_open != state.is_open {
+        if after.own_epoch != state.own_epoch || after.is_open != state.is_open {
             return Err(StoreError::Unavailable(format!(
-                "shard {} went to another Redis process while it was read",
+                "shard {} went to another Redis, or that was promoted, while it was read",
                 shard.number()
             )));
         }
-        Ok(ShardContent { run_id: state.run_id, activities })
+        Ok(ShardContent { epoch: state.own_epoch, activities })
     }
 
     async fn read_stock(&self, shard: ShardId, content: &mut ActivityContent) -> Result<(), StoreError> {
@@ -207,12 +207,12 @@ impl RedisShards {
     }
 
     /// Opens a closed shard under a new generation with the content that the leader made. Decided by one function:
-    /// the Redis process must be the one that was seen, no later recovery may have been here, and it must not be
+    /// the epoch must be the one that was seen, no later recovery may have been here, and it must not be
     /// open yet. Every mark still RESERVED is told in the feed once more, for writers that may not have seen it.
     pub async fn rebuild(
         &self,
         shard: ShardId,
-        run_id: &str,
+        epoch: &str,
         generation: Gen,
         content: &ShardContent,
     ) -> Result<Rebuilt, StoreError> {
@@ -249,7 +249,7 @@ impl RedisShards {
             touched.extend([keys.stock(shard, activity.id), keys.buyers(shard, activity.id)]);
         }
         let mut command = library::fcall(library::REBUILD, &touched);
-        command.arg(run_id).arg(generation.0).arg(live.len()).arg(dead.len());
+        command.arg(epoch).arg(generation.0).arg(live.len()).arg(dead.len());
         for (id, phase, [stock, buyers]) in &named {
             let phase = if *phase == ActivityPhase::Ending { "ending" } else { "live" };
             command.arg(id.0).arg(phase).arg(*stock).arg(*buyers);
@@ -336,7 +336,7 @@ fn rebuilt(what: &str, shard: ShardId, answer: Value) -> Result<Rebuilt, StoreEr
         b'D' => Rebuilt::Opened,
         b'O' => Rebuilt::AlreadyOpen(generation()?),
         b'L' => Rebuilt::LaterGeneration(generation()?),
-        b'P' => Rebuilt::OtherProcess(rest.next().and_then(text).ok_or_else(torn)?),
+        b'E' => Rebuilt::OtherEpoch(rest.next().and_then(text).ok_or_else(torn)?),
         _ => return Err(torn()),
     })
 }

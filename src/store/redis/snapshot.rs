@@ -30,7 +30,7 @@ const BEGUN_MAX: usize = 8;
 /// What the pieces must agree on.
 pub(super) struct Head {
     pub(super) generation: Gen,
-    run_id: String,
+    epoch: String,
     seq: u64,
     activities: Vec<ActivityId>,
     counters: Vec<SkuCounters>,
@@ -161,7 +161,7 @@ impl RedisShards {
             let touched = vec![keys.meta(shard), keys.buyers(shard, activity)];
             let answer = self
                 .function(shard, what, library::MARKS, touched, |command| {
-                    command.arg(head.generation.0).arg(&head.run_id).arg(&cursor).arg(MARKS_PER_PIECE);
+                    command.arg(head.generation.0).arg(&head.epoch).arg(&cursor).arg(MARKS_PER_PIECE);
                 })
                 .await?;
             let Some((b'D', mut rest)) = tagged(answer) else { return Ok(false) };
@@ -194,7 +194,7 @@ impl RedisShards {
             let touched = vec![keys.meta(shard), keys.feed(shard)];
             let answer = self
                 .function(shard, what, library::TAIL, touched, |command| {
-                    command.arg(head.generation.0).arg(&head.run_id).arg(gathered.seq).arg(EVENTS_PER_PIECE);
+                    command.arg(head.generation.0).arg(&head.epoch).arg(gathered.seq).arg(EVENTS_PER_PIECE);
                 })
                 .await?;
             let Some((b'D', mut rest)) = tagged(answer) else { return Ok(false) };
@@ -250,8 +250,8 @@ pub(super) fn activity_ids(ids: Value) -> Option<Vec<ActivityId>> {
 
 fn head_of(mut rest: std::vec::IntoIter<Value>, activities: Vec<ActivityId>) -> Option<Head> {
     let generation = Gen(number(rest.next()?)?);
-    let (run_id, seq) = (text(rest.next()?)?, number(rest.next()?)?);
+    let (epoch, seq) = (text(rest.next()?)?, number(rest.next()?)?);
     let blob = super::answers::bytes(rest.next()?)?;
     let counters = Fields::of(&blob).counters().ok()?;
-    Some(Head { generation, run_id, seq, activities, counters })
+    Some(Head { generation, epoch, seq, activities, counters })
 }

@@ -115,9 +115,10 @@ pub struct Backlog {
 /// What a shard says of itself, open or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardState {
-    /// The Redis process that holds it now.
-    pub run_id: String,
-    /// The Redis process whose data the shard trusts; `None` when it was never opened, or lost.
+    /// The epoch of the Redis that holds it now: its process and its replication id, which changes whenever a replica
+    /// is made the master.
+    pub own_epoch: String,
+    /// The epoch whose data the shard trusts; `None` when it was never opened, or lost.
     pub epoch: Option<String>,
     /// `Gen(0)` when there is none.
     pub generation: Gen,
@@ -134,7 +135,7 @@ pub struct ShardState {
 pub enum Adopted {
     /// The open shard is of the new generation; its counters at this moment.
     Adopted(Vec<SkuCounters>),
-    /// It is closed, of another process, or of a later generation: it joins those to be recovered.
+    /// It is closed, of another epoch, or of a later generation: it joins those to be recovered.
     Refused,
 }
 
@@ -165,8 +166,8 @@ pub struct AppliedLoad {
 /// Everything one shard holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardContent {
-    /// The Redis process it was read from.
-    pub run_id: String,
+    /// The epoch of the Redis it was read from.
+    pub epoch: String,
     /// By ascending id.
     pub activities: Vec<ActivityContent>,
 }
@@ -178,8 +179,8 @@ pub enum Rebuilt {
     Opened,
     /// It is open already (perhaps by an earlier copy of this very call); nothing done.
     AlreadyOpen(Gen),
-    /// Another Redis process holds the shard now; nothing done.
-    OtherProcess(String),
+    /// The shard's Redis is of another epoch now: another process, or demoted and promoted meanwhile; nothing done.
+    OtherEpoch(String),
     /// A later recovery has been here, or one of this very generation (its feed is begun): raise the generation once
     /// more; nothing done.
     LaterGeneration(Gen),

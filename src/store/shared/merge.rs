@@ -77,7 +77,7 @@ type Over = HashMap<(UserId, OrderNumber), OrderState>;
 
 #[derive(Default)]
 struct Shard {
-    run_id: String,
+    epoch: String,
     marks: HashMap<(ActivityId, UserId), Mark>,
     loads: BTreeMap<(ActivityId, String), BTreeMap<SkuId, i64>>,
     phases: BTreeMap<ActivityId, ActivityPhase>,
@@ -86,7 +86,7 @@ struct Shard {
 
 impl Shard {
     fn surviving(content: ShardContent, over: &Over) -> Self {
-        let mut shard = Self { run_id: content.run_id, ..Self::default() };
+        let mut shard = Self { epoch: content.epoch, ..Self::default() };
         for activity in content.activities {
             shard.phases.insert(activity.id, activity.phase);
             for load in activity.loads {
@@ -293,7 +293,7 @@ fn content_of(shard: Shard) -> ShardContent {
     for activity in activities.values_mut() {
         activity.marks.sort_unstable_by_key(|(user, _)| *user);
     }
-    ShardContent { run_id: shard.run_id, activities: activities.into_values().collect() }
+    ShardContent { epoch: shard.epoch, activities: activities.into_values().collect() }
 }
 
 #[cfg(test)]

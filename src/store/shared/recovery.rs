@@ -64,7 +64,7 @@ async fn attempts(
     }
 }
 
-/// `None`: a shard has closed meanwhile, or changed its process; once more, under a new generation.
+/// `None`: a shard has closed meanwhile, or changed its epoch; once more, under a new generation.
 async fn attempt(
     redis: &RedisShards,
     sql: &MySqlInstallation,
@@ -91,7 +91,7 @@ async fn attempt(
     let mut surviving = Vec::with_capacity(shut.len());
     for shard in &shut {
         let content = redis.content(*shard).await?;
-        if states.get(shard.index()).is_some_and(|state| state.run_id != content.run_id) {
+        if states.get(shard.index()).is_some_and(|state| state.own_epoch != content.epoch) {
             return Ok(None);
         }
         surviving.push((*shard, content));
@@ -132,7 +132,7 @@ async fn adopt(
 ) -> Result<Option<Vec<(ShardId, Vec<SkuCounters>)>>, StoreError> {
     let mut open = Vec::new();
     for (shard, state) in ShardId::all().zip(states).filter(|(_, state)| state.is_open) {
-        match redis.adopt(shard, &state.run_id, generation).await? {
+        match redis.adopt(shard, &state.own_epoch, generation).await? {
             Adopted::Adopted(counters) => open.push((shard, counters)),
             Adopted::Refused => return Ok(None),
         }
@@ -205,16 +205,16 @@ fn tell_losses(merged: &Merged) {
     }
 }
 
-/// Step 7; false if the shard is another process's by now.
+/// Step 7; false if the shard is of another epoch by now.
 async fn write(
     redis: &RedisShards,
     shard: ShardId,
     generation: Gen,
     content: &ShardContent,
 ) -> Result<bool, StoreError> {
-    Ok(match redis.rebuild(shard, &content.run_id, generation, content).await? {
+    Ok(match redis.rebuild(shard, &content.epoch, generation, content).await? {
         Rebuilt::Opened => true,
         Rebuilt::AlreadyOpen(opened) => opened == generation,
-        Rebuilt::OtherProcess(_) | Rebuilt::LaterGeneration(_) => false,
+        Rebuilt::OtherEpoch(_) | Rebuilt::LaterGeneration(_) => false,
     })
 }

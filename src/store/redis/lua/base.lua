@@ -2,8 +2,8 @@
 -- stay bytes. A function reads (and so checks the types of) everything it will write, then appends its event, then
 -- changes counters and marks: scripts do not roll back.
 
--- While the library is loaded only `redis` exists; the rest is bound when the first function runs (own_run_id).
-local byte, sub, rep, char, format, concat, floor, pack, unpack_bytes
+-- While the library is loaded only `redis` exists; the rest is bound when the first function runs.
+local byte, sub, find, rep, char, format, concat, floor, pack, unpack_bytes
 
 local FORMAT = 1
 local BEGUN, MARKED, MOVED, LOADED = 0, 1, 2, 3
@@ -13,20 +13,40 @@ local RANK = {[1] = 0, [7] = 1, [2] = 2, [3] = 3}
 local CLOSED, FAILED, REFUND_DUE = 4, 5, 6
 
 -- The run id of this process. INFO is its only source in here; it dies with the process, as this variable does.
--- Every function asks for it before it does anything else but read.
 local run_id
-local function own_run_id()
+local function bind()
   if not run_id then
-    byte, sub, rep, char, format = string.byte, string.sub, string.rep, string.char, string.format
-    concat, floor, pack, unpack_bytes = table.concat, math.floor, struct.pack, struct.unpack
+    byte, sub, find, rep, char = string.byte, string.sub, string.find, string.rep, string.char
+    format, concat, floor = string.format, table.concat, math.floor
+    pack, unpack_bytes = struct.pack, struct.unpack
     run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
   end
-  return run_id
+end
+
+-- The epoch of this Redis, which a shard may trust: the process, and its replication id. That one is another after
+-- every promotion: a process that was the master, followed one that had lost writes, and is the master again must not
+-- pass for what it was. So it is asked for at every call; looked at where it stood the last time, because searching
+-- costs more than asking. A replica has an epoch that no shard trusts. Every function asks for the epoch before it
+-- does anything else but read.
+local HEAD = '# Replication\r\nrole:master\r\n'
+local epoch, replid, replid_at
+local function own_epoch()
+  bind()
+  local info = redis.call('INFO', 'replication')
+  if sub(info, 1, #HEAD) ~= HEAD then
+    return run_id .. ':replica'
+  end
+  if not epoch or find(info, replid, replid_at, true) ~= replid_at then
+    local from, _, line = find(info, '(master_replid:%x+)')
+    replid_at, replid = from, line
+    epoch = run_id .. ':' .. sub(line, 15)
+  end
+  return epoch
 end
 
 -- Rule 1. `meta` begins with the values of epoch, phase.
 local function is_open(meta)
-  return meta[1] == own_run_id() and meta[2] == 'open'
+  return meta[1] == own_epoch() and meta[2] == 'open'
 end
 
 local function corrupt(key, what)

@@ -42,7 +42,7 @@ local function guard(keys)
 end
 
 -- counters: the first piece of a snapshot. KEYS meta, then per activity stock. ARGV the activities' ids.
--- Returns {'D', generation, run id, seq, counters}, {'A', ids...} when other activities are here, or {'R'}.
+-- Returns {'D', generation, epoch, seq, counters}, {'A', ids...} when other activities are here, or {'R'}.
 local function counters(keys, args)
   local meta = redis.call('HMGET', keys[1], 'epoch', 'phase', 'gen', 'seq')
   if not is_open(meta) then
@@ -56,7 +56,7 @@ local function counters(keys, args)
   return problem or {'D', meta[3], meta[1], meta[4], packed}
 end
 
--- marks: some of an activity's marks. KEYS meta, buyers. ARGV generation, run id, cursor, how many.
+-- marks: some of an activity's marks. KEYS meta, buyers. ARGV generation, epoch, cursor, how many.
 -- Returns {'D', next cursor, marks (user 8, mark 22)}, or {'R'} when it is not the same any more: start again.
 local function marks(keys, args)
   local meta = redis.call('HMGET', keys[1], 'epoch', 'phase', 'gen')
@@ -75,7 +75,7 @@ local function marks(keys, args)
   return {'D', page[1], concat(parts)}
 end
 
--- tail: events of a generation after a seq. KEYS meta, feed. ARGV generation, run id, seq, how many.
+-- tail: events of a generation after a seq. KEYS meta, feed. ARGV generation, epoch, seq, how many.
 -- Returns {'D', the shard's seq, id, body, id, body...}, or {'R'}.
 local function tail(keys, args)
   local meta = redis.call('HMGET', keys[1], 'epoch', 'phase', 'gen', 'seq')

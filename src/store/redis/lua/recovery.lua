@@ -1,8 +1,8 @@
 -- What the leader of a recovery does (rule 11).
 
--- state: what a shard says of itself, open or not. KEYS meta. Returns {own run id, field, value, ...}.
+-- state: what a shard says of itself, open or not. KEYS meta. Returns {own epoch, {field, value, ...}}.
 local function state(keys)
-  return {own_run_id(), redis.call('HGETALL', keys[1])}
+  return {own_epoch(), redis.call('HGETALL', keys[1])}
 end
 
 -- begins a generation: its first entry, seq 0, tells readers at older positions to start anew, also on a shard where
@@ -12,8 +12,8 @@ local function begin_generation(feed, gen)
 end
 
 -- adopt: an open shard takes over the new generation and tells its counters at this moment.
--- KEYS meta, feed, then per activity stock. ARGV run id, generation, then the activities' ids.
--- Returns {'D', counters}, {'A', ids...} when other activities are here, {'X'} when it is closed, of another process
+-- KEYS meta, feed, then per activity stock. ARGV epoch, generation, then the activities' ids.
+-- Returns {'D', counters}, {'A', ids...} when other activities are here, {'X'} when it is closed, of another epoch
 -- or of a later generation.
 local function adopt(keys, args)
   local gen, ids = args[2], {}
@@ -54,15 +54,15 @@ end
 
 -- rebuild: opens a closed shard with what was staged beside it. Decides everything itself.
 -- KEYS meta, feed, then per activity stock, buyers, staged stock, staged buyers, then per tombstone stock, buyers.
--- ARGV run id, generation, number of activities, number of tombstones, per activity its id, phase and the fields of
+-- ARGV epoch, generation, number of activities, number of tombstones, per activity its id, phase and the fields of
 -- its two staged hashes, per tombstone its id, then the bodies of the events to append (marks that writers may not
 -- have seen).
--- Returns {'D'}; {'P', run id} of another process; {'L', generation} of a later recovery; {'O', generation} open.
+-- Returns {'D'}; {'E', epoch} of another one; {'L', generation} of a later recovery; {'O', generation} open.
 local function rebuild(keys, args)
   local gen, live, dead = args[2], tonumber(args[3]), tonumber(args[4])
   local meta = redis.call('HMGET', keys[1], 'epoch', 'phase', 'gen')
-  if own_run_id() ~= args[1] then
-    return {'P', own_run_id()}
+  if own_epoch() ~= args[1] then
+    return {'E', own_epoch()}
   elseif tonumber(meta[3] or 0) > tonumber(gen) then
     return {'L', meta[3]}
   elseif is_open(meta) then

@@ -230,7 +230,7 @@ end
 -- backlog: what a group has not finished. KEYS feed. ARGV group.
 -- Returns {pending, undelivered, when the oldest of them came or 0}; {} when there is no such group.
 local function backlog(keys, args)
-  own_run_id()
+  bind()
   if redis.call('EXISTS', keys[1]) == 0 then
     return {0, 0, 0}
   end

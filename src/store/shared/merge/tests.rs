@@ -52,7 +52,7 @@ impl Real {
         let loads = vec![AppliedLoad { id: "first".into(), amounts: vec![(SkuId(1), self.loaded)] }];
         let marks = self.marks.iter().map(|(user, mark)| (*user, *mark)).collect();
         ShardContent {
-            run_id: format!("run{number}"),
+            epoch: format!("run{number}"),
             activities: vec![ActivityContent {
                 id: ACTIVITY,
                 phase: ActivityPhase::Live,
@@ -274,7 +274,7 @@ fn an_undone_take_counts_as_the_shard_says_and_a_done_one_as_sql_says() {
 
 #[test]
 fn an_addition_that_sql_wrote_is_there_though_redis_lost_all() {
-    let empty = ShardContent { run_id: "new".into(), activities: Vec::new() };
+    let empty = ShardContent { epoch: "new".into(), activities: Vec::new() };
     let load = |number: usize| SqlLoad {
         shard: shard(number),
         activity: ACTIVITY,
