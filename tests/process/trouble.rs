@@ -189,6 +189,10 @@ fn a_redis_that_was_killed_is_recovered_and_nothing_that_was_promised_is_lost() 
     in_doubt.ends();
     assert_eq!(first.ask(&result(SALE)).order().number, order.number);
     assert!(scene.gateway.metric("rushgate_recoveries_led_total") >= 1);
+    // Its leader fenced the shards before it read them.
+    let meta = |field| scene.redis(&["HGET", &scene.shop.key(ShardId::ALL[3], "meta"), field]);
+    assert!(!meta("gen").is_empty());
+    assert_eq!(meta("fence"), meta("gen"));
     assert!(scene.gateway.is_running());
     scene.goes_on();
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rushgate::protocol::{OrderState, SkuId};
 use rushgate::stock::calls::{BringIn, Change, Gen, ItemAnswer, Reply, SHARDS, ShardId};
-use rushgate::store::redis::{Adopted, Guarded, Rebuilt, RedisOptions, RedisShards};
+use rushgate::store::redis::{Adopted, Fenced, Guarded, Rebuilt, RedisOptions, RedisShards};
 use rushgate::store::{FeedRead, ReservationStore};
 use rushgate_servers::{Persistence, Redis};
 
@@ -93,6 +93,48 @@ async fn rule_11_one_function_decides_about_a_rebuild() {
     let keys = redis.cli(&["KEYS", &format!("{}:{{03}}:*", installation.options.prefix)]).await.unwrap();
     for key in keys.lines() {
         assert_eq!(redis.cli(&["TTL", key]).await.unwrap(), "-1", "{key}");
+    }
+}
+
+#[tokio::test]
+async fn rule_11_a_leader_that_was_superseded_opens_nothing_any_more() {
+    let (installation, mut process) = on_sale(160).await;
+    let (one, other, shards) = (shard(3), shard(4), installation.shards());
+    process.move_out(one, sku(1), other, 2).await;
+    let open = shards.shard_state(one).await.unwrap();
+    assert_eq!(shards.fence(one, &open.own_epoch, Gen(2)).await.unwrap(), Fenced::Refused, "it is open");
+    assert_eq!(shards.shard_state(one).await.unwrap(), open);
+    installation.lose_trust().await;
+    // One leader has read under generation 2 and sleeps; the next one begins generation 3.
+    let mut read = Vec::new();
+    for shard in [one, other] {
+        let content = shards.content(shard).await.unwrap();
+        let fence = |epoch: &str, generation| {
+            let (shards, epoch) = (shards.clone(), epoch.to_owned());
+            async move { shards.fence(shard, &epoch, generation).await.unwrap() }
+        };
+        for _ in 0..2 {
+            assert_eq!(fence(&content.epoch, Gen(2)).await, Fenced::Fenced, "a copy is no other leader");
+        }
+        assert_eq!(fence("another", Gen(3)).await, Fenced::Refused);
+        assert_eq!(fence(&content.epoch, Gen(3)).await, Fenced::Fenced);
+        assert_eq!(fence(&content.epoch, Gen(2)).await, Fenced::Refused, "a later one was here");
+        read.push((shard, content));
+    }
+    for (shard, content) in &read {
+        let late = shards.rebuild(*shard, &content.epoch, Gen(2), content).await.unwrap();
+        assert_eq!(late, Rebuilt::LaterGeneration(Gen(3)));
+        assert!(!shards.shard_state(*shard).await.unwrap().is_open);
+        assert_eq!(shards.content(*shard).await.unwrap(), *content, "it has changed nothing");
+    }
+    for (shard, content) in &read {
+        let rebuilt = shards.rebuild(*shard, &content.epoch, Gen(3), content).await.unwrap();
+        assert_eq!(rebuilt, Rebuilt::Opened);
+        assert_eq!(
+            shards.fence(*shard, &content.epoch, Gen(4)).await.unwrap(),
+            Fenced::Refused,
+            "it is open"
+        );
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) const BACKLOG: &str = "rg1_backlog";
 pub(super) const TRIM: &str = "rg1_trim";
 pub(super) const STATE: &str = "rg1_state";
 pub(super) const ADOPT: &str = "rg1_adopt";
+pub(super) const FENCE: &str = "rg1_fence";
 pub(super) const REBUILD: &str = "rg1_rebuild";
 
 /// `FCALL` of a function with its keys; arguments are appended by the caller.

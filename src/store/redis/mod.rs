@@ -8,7 +8,7 @@
 //! What a gateway does: `call`, `snapshot`, `read_feeds`, `time`, `probe`. What a writer does, each under the
 //! generation it knows: `load`, `settled`, `release`, `end`, `archive`; and without one: `read_group`, `claim`,
 //! `acknowledge`, `backlog`, `trim`, `forget_calls`. What the leader of a recovery does: `shard_state`, `adopt`,
-//! `content`, `rebuild`.
+//! `fence`, `content`, `rebuild`.
 
 mod answers;
 mod call;
@@ -35,5 +35,5 @@ pub use options::{RedisOpenError, RedisOptions};
 pub use shards::RedisShards;
 pub use types::{
     ActivityContent, ActivityPhase, Adopted, AppliedLoad, Backlog, ClaimCursor, Claimed, Delivered, Entry,
-    EntryId, Guarded, Rebuilt, Release, ShardContent, ShardState,
+    EntryId, Fenced, Guarded, Rebuilt, Release, ShardContent, ShardState,
 };

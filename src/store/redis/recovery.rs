@@ -1,5 +1,5 @@
 //! What the leader of a recovery does with a shard (rule 11): looks at it, lets an open one take the new generation
-//! over, reads a closed one's content, and opens it again with what the leader made of it.
+//! over, fences a closed one, reads its content, and opens it again with what the leader made of it.
 //!
 //! Content is staged beside the shard's keys in small pieces; one function then decides whether this recovery is
 //! still the one, and switches it in. What a leader that died has staged expires by itself.
@@ -15,7 +15,9 @@ use super::library;
 use super::settle::amounts;
 use super::shards::RedisShards;
 use super::snapshot::activity_ids;
-use super::types::{ActivityContent, ActivityPhase, Adopted, AppliedLoad, Rebuilt, ShardContent, ShardState};
+use super::types::{
+    ActivityContent, ActivityPhase, Adopted, AppliedLoad, Fenced, Rebuilt, ShardContent, ShardState,
+};
 use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId, SkuCounters};
 use crate::store::StoreError;
@@ -103,6 +105,20 @@ impl RedisShards {
             }
         }
         Err(StoreError::Unavailable(format!("shard {} has other activities every time", shard.number())))
+    }
+
+    /// Keeps a closed shard closed to every recovery before this generation: a leader that was superseded while it read
+    /// opens nothing any more. Before this one reads.
+    pub async fn fence(&self, shard: ShardId, epoch: &str, generation: Gen) -> Result<Fenced, StoreError> {
+        let (what, keys) = ("fencing a shard", vec![self.inner.keys.meta(shard)]);
+        let answer = self.function(shard, what, library::FENCE, keys, |command| {
+            command.arg(epoch).arg(generation.0);
+        });
+        match tagged(answer.await?) {
+            Some((b'D', _)) => Ok(Fenced::Fenced),
+            Some((b'X', _)) => Ok(Fenced::Refused),
+            _ => Err(malformed(what, shard, "an unknown letter")),
+        }
     }
 
     /// Everything a closed shard holds. Nobody changes a closed shard; that it stayed in one epoch while it

@@ -139,6 +139,15 @@ pub enum Adopted {
     Refused,
 }
 
+/// The answer to [`fence`](super::RedisShards::fence).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fenced {
+    /// No recovery of an older generation opens the shard any more.
+    Fenced,
+    /// It is open, of another epoch, or of a later generation: look at all of them again.
+    Refused,
+}
+
 /// Everything one shard holds of one activity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActivityContent {
@@ -181,7 +190,7 @@ pub enum Rebuilt {
     AlreadyOpen(Gen),
     /// The shard's Redis is of another epoch now: another process, or demoted and promoted meanwhile; nothing done.
     OtherEpoch(String),
-    /// A later recovery has been here, or one of this very generation (its feed is begun): raise the generation once
+    /// A later recovery has been here or fenced the shard, or one of this very generation was here (its feed is begun): raise the generation once
     /// more; nothing done.
     LaterGeneration(Gen),
 }

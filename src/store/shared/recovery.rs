@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::merge::{self, Known, Merged, SqlLoad, SqlOrder};
 use crate::stock::calls::{Gen, SHARDS, ShardId, SkuCounters};
 use crate::store::StoreError;
-use crate::store::redis::{ActivityPhase, Adopted, Rebuilt, RedisShards, ShardContent, ShardState};
+use crate::store::redis::{ActivityPhase, Adopted, Fenced, Rebuilt, RedisShards, ShardContent, ShardState};
 use crate::store::sql::mysql::{ActivityState, Leadership, MySqlInstallation, RecoveredLoad, RecoveryRecord};
 
 /// Between two looks at who has handed in.
@@ -84,6 +84,9 @@ async fn attempt(
         "recovering shards that are closed"
     );
     let Some(open) = adopt(redis, states, generation).await? else { return Ok(None) };
+    if !fence(redis, states, generation).await? {
+        return Ok(None);
+    }
     wait_for_hand_ins(sql, generation).await?;
     if leadership.close_hand_ins(generation, &shut).await? != RecoveryRecord::Recorded {
         return Ok(None);
@@ -97,6 +100,9 @@ async fn attempt(
         surviving.push((*shard, content));
     }
     let merged = merge::merge(known(sql, generation, surviving, open).await?);
+    if !leadership.is_held().await? {
+        return Ok(Some(Recovered::SomebodyElseLeads));
+    }
     tell_losses(&merged);
     for (user, mark) in &merged.broken {
         sql.fail(*user, mark, "lost in a recovery, and no unit was left for it").await?;
@@ -138,6 +144,17 @@ async fn adopt(
         }
     }
     Ok(Some(open))
+}
+
+/// Closed shards stay closed to earlier recoveries, whose leaders may write late: what moved between two of them would
+/// be told by one leader of one shard and by another of the other. False if one has opened or changed meanwhile.
+async fn fence(redis: &RedisShards, states: &[ShardState], generation: Gen) -> Result<bool, StoreError> {
+    for (shard, state) in ShardId::all().zip(states).filter(|(_, state)| !state.is_open) {
+        if redis.fence(shard, &state.own_epoch, generation).await? == Fenced::Refused {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Step 3: a gateway that falls silent is not waited for.

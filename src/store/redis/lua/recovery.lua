@@ -39,6 +39,19 @@ local function adopt(keys, args)
   return {'D', packed}
 end
 
+-- fence: keeps a closed shard closed to every recovery before this one. Their leaders, superseded between reading and
+-- writing, would open it with what they had read, while a later one reads something else.
+-- KEYS meta. ARGV epoch, generation. Returns {'D'}; {'X'} when it is open, of another epoch, or of a later generation.
+local function fence(keys, args)
+  local gen, meta = args[2], redis.call('HMGET', keys[1], 'epoch', 'phase', 'gen', 'fence')
+  local is_later = math.max(tonumber(meta[3] or 0), tonumber(meta[4] or 0)) > tonumber(gen)
+  if is_open(meta) or own_epoch() ~= args[1] or is_later then
+    return {'X'}
+  end
+  redis.call('HSET', keys[1], 'phase', 'closed', 'fence', gen)
+  return {'D'}
+end
+
 -- Whether a staged hash is complete.
 local function is_staged(key, length)
   return redis.call('HLEN', key) == tonumber(length)
@@ -57,14 +70,16 @@ end
 -- ARGV epoch, generation, number of activities, number of tombstones, per activity its id, phase and the fields of
 -- its two staged hashes, per tombstone its id, then the bodies of the events to append (marks that writers may not
 -- have seen).
--- Returns {'D'}; {'E', epoch} of another one; {'L', generation} of a later recovery; {'O', generation} open.
+-- Returns {'D'}; {'E', epoch} of another one; {'L', generation} of a later recovery, done or
+-- begun; {'O', generation} open.
 local function rebuild(keys, args)
   local gen, live, dead = args[2], tonumber(args[3]), tonumber(args[4])
-  local meta = redis.call('HMGET', keys[1], 'epoch', 'phase', 'gen')
+  local meta = redis.call('HMGET', keys[1], 'epoch', 'phase', 'gen', 'fence')
+  local latest = math.max(tonumber(meta[3] or 0), tonumber(meta[4] or 0))
   if own_epoch() ~= args[1] then
     return {'E', own_epoch()}
-  elseif tonumber(meta[3] or 0) > tonumber(gen) then
-    return {'L', meta[3]}
+  elseif latest > tonumber(gen) then
+    return {'L', format('%.0f', latest)}
   elseif is_open(meta) then
     return {'O', meta[3]}
   end
@@ -122,4 +137,5 @@ end
 
 redis.register_function{function_name = 'rg1_state', callback = state, flags = {'no-writes'}}
 redis.register_function('rg1_adopt', adopt)
+redis.register_function('rg1_fence', fence)
 redis.register_function('rg1_rebuild', rebuild)
