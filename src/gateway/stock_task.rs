@@ -252,6 +252,7 @@ impl<S: ReservationStore> StockTask<S> {
     fn on_feeds(&mut self, now_ms: u64, began_ms: u64, reads: Vec<(ShardId, FeedRead)>) {
         self.feeds_brought_events = !reads.is_empty();
         let mut read_to_the_end = PerShard::new(|_| true);
+        let mut is_complete = true;
         for (shard, read) in reads {
             match read {
                 FeedRead::Events(events) => {
@@ -259,9 +260,13 @@ impl<S: ReservationStore> StockTask<S> {
                     self.stock.on_events(now_ms, shard, &events);
                 }
                 FeedRead::Gap => self.stock.on_gap(shard),
+                FeedRead::Unread => {
+                    read_to_the_end[shard] = false;
+                    is_complete = false;
+                }
             }
         }
-        self.has_read_feeds = true;
+        self.has_read_feeds |= is_complete;
         // What the read did not bring had not happened when it began.
         for shard in ShardId::all().filter(|shard| read_to_the_end[*shard]) {
             self.stock.on_current(shard, began_ms);

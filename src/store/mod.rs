@@ -46,6 +46,8 @@ pub enum FeedRead {
     Events(Vec<Event>),
     /// The position is no longer in the feed, or of another generation: take a snapshot.
     Gap,
+    /// The shard did not answer: there may be events after the position, or none. Others were read.
+    Unread,
 }
 
 /// What became of a hand-in.

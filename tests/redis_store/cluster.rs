@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rushgate::protocol::{OrderNumber, SkuId};
 use rushgate::stock::calls::{CallBody, Gen, ItemAnswer, Reply, SHARDS, ShardId};
-use rushgate::store::ReservationStore;
 use rushgate::store::redis::{Adopted, Rebuilt, RedisOptions, RedisShards};
-use rushgate_servers::{Persistence, RedisCluster};
+use rushgate::store::{FeedRead, ReservationStore};
+use rushgate_servers::{Persistence, RedisCluster, RedisSettings};
 use tokio::time::{Instant, sleep};
 
 use crate::installation::{ACTIVITY, Installation, Process, sku, user_of};
@@ -16,7 +16,10 @@ use crate::redis_installation::{RedisInstallation, RedisStore};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn cluster(replicas: usize) -> (RedisCluster, RedisInstallation, Process<RedisStore>) {
-    let cluster = RedisCluster::start(3, replicas, Persistence::Off).await.unwrap();
+    // While one master is away the others go on.
+    let more = vec!["cluster-require-full-coverage no".to_owned()];
+    let settings = RedisSettings { more, ..RedisSettings::new(Persistence::Off) };
+    let cluster = RedisCluster::start_with(3, replicas, settings).await.unwrap();
     let wait_replicas = u32::from(replicas > 0);
     let options = RedisOptions {
         wait_replicas,
@@ -117,7 +120,7 @@ async fn the_16_shards_spread_over_all_masters_and_feeds_and_groups_work_across_
         let mut seen = BTreeSet::new();
         while seen.len() < 16 {
             for (shard, read) in shards.read_feeds(&after, Duration::from_secs(60)).await.unwrap() {
-                let rushgate::store::FeedRead::Events(events) = read else { panic!("a gap in {shard:?}") };
+                let FeedRead::Events(events) = read else { panic!("a gap in {shard:?}") };
                 after[shard.index()].1 = events.last().unwrap().seq;
                 seen.insert(shard);
             }
@@ -128,6 +131,60 @@ async fn the_16_shards_spread_over_all_masters_and_feeds_and_groups_work_across_
             for entry in delivered.entries {
                 assert!(given.insert((delivered.shard, entry.id)), "given twice");
             }
+        }
+    }
+    assert_all_there(&installation, &acknowledged).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_away_keeps_the_feeds_of_the_others_from_nobody() {
+    let (cluster, installation, mut process) = cluster(0).await;
+    let slot = cluster.slot_of("{05}").await.unwrap();
+    let node = cluster.master_of_slot(slot).await.unwrap();
+    let (mut here, mut away) = (Vec::new(), Vec::new());
+    for shard in ShardId::all() {
+        let slot = cluster.slot_of(&format!("{{{:02}}}", shard.number())).await.unwrap();
+        let is_away = cluster.master_of_slot(slot).await.unwrap() == node;
+        if is_away { &mut away } else { &mut here }.push(shard);
+    }
+    let shards = installation.shards();
+    let mut after = [(process.generation, 1); SHARDS];
+    assert_eq!(shards.read_feeds(&after, Duration::from_millis(20)).await.unwrap(), []);
+    cluster.node(node).unwrap().pause().await.unwrap();
+    let begun = Instant::now();
+    for nth in 0..10 {
+        for home in &here {
+            assert_eq!(process.buy(user_of(*home, nth), sku(1), 1).await, ItemAnswer::Reserved);
+        }
+        let mut missing: BTreeSet<_> = here.iter().copied().collect();
+        while !missing.is_empty() {
+            let reads = shards.read_feeds(&after, Duration::from_secs(60)).await.unwrap();
+            let unread = reads.iter().filter(|(_, read)| *read == FeedRead::Unread);
+            assert_eq!(unread.map(|(shard, _)| *shard).collect::<Vec<_>>(), away);
+            for (shard, read) in reads {
+                let FeedRead::Events(events) = read else { continue };
+                after[shard.index()].1 = events.last().unwrap().seq;
+                missing.remove(&shard);
+            }
+        }
+    }
+    // The first read waited for it, and none of the others.
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    cluster.node(node).unwrap().resume().unwrap();
+    let begun = Instant::now();
+    while !shards.read_feeds(&after, Duration::ZERO).await.unwrap().is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "it is read again when it is back");
+    }
+    let mut acknowledged: BTreeSet<_> =
+        installation.marks(ACTIVITY).await.into_iter().map(|(_, mark)| mark.order).collect();
+    assert_eq!(acknowledged.len(), 10 * here.len());
+    sell(&mut process, 10, &mut acknowledged).await;
+    let mut missing: BTreeSet<_> = away.into_iter().collect();
+    while !missing.is_empty() {
+        for (shard, read) in shards.read_feeds(&after, Duration::from_secs(60)).await.unwrap() {
+            let FeedRead::Events(events) = read else { panic!("{read:?} of {shard:?}") };
+            after[shard.index()].1 = events.last().unwrap().seq;
+            missing.remove(&shard);
         }
     }
     assert_all_there(&installation, &acknowledged).await;

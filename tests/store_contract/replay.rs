@@ -44,6 +44,7 @@ impl Replay {
             match read {
                 FeedRead::Events(events) => events.into_iter().for_each(|event| self.apply(shard, event)),
                 FeedRead::Gap => panic!("a gap in shard {shard:?} after {}", self.seq(shard)),
+                FeedRead::Unread => panic!("shard {shard:?} could not be read"),
             }
         }
         any

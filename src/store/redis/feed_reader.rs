@@ -1,6 +1,6 @@
 //! What the reads of the feeds leave behind between two calls: connections, and reads that still block.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
@@ -11,9 +11,13 @@ use super::options::RedisOptions;
 use super::streams::RawEntry;
 use crate::stock::calls::{Gen, ShardId};
 use crate::store::StoreError;
+use crate::store::failures::Failures;
 
 /// What one shard's blocking read came to.
 pub(super) type Woken = (ShardId, (Gen, u64), Result<Vec<RawEntry>, StoreError>);
+
+/// What one shard's question came to, and in which round it was asked.
+pub(super) type Asked = (ShardId, u64, Result<Vec<RawEntry>, StoreError>);
 
 #[derive(Debug)]
 pub(super) struct FeedReader {
@@ -30,6 +34,13 @@ pub(super) struct State {
     pub(super) following: HashMap<ShardId, (Gen, u64)>,
     pub(super) reads: JoinSet<Woken>,
     pub(super) links: HashMap<ShardId, Arc<Link>>,
+    /// The cluster's questions before a wait: one round a call, at most one a shard under way.
+    pub(super) round: u64,
+    pub(super) asking: HashSet<ShardId>,
+    pub(super) asked: JoinSet<Asked>,
+    /// Shards whose last answer was an error, or is late: nobody waits for them.
+    pub(super) away: HashSet<ShardId>,
+    pub(super) failures: Failures,
 }
 
 impl FeedReader {

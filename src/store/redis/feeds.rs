@@ -1,24 +1,21 @@
 //! Following the 16 feeds: blocking reads on connections of their own.
 //!
-//! Without a cluster one `XREAD` blocks on all 16. In a cluster each shard has its own read, run by a task each that
-//! outlives the call that began it: the first one with news ends the wait, the others go on and answer a later call.
-//! Before it waits, a call asks every shard once, so that those it does not name were current when it began.
+//! Without a cluster one `XREAD` blocks on all 16. `cluster_feeds` has the reads of a cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use super::answers::{malformed, text};
+use super::answers::text;
 use super::codec;
 use super::feed_reader::State;
 use super::keys::Keys;
 use super::link::Link;
 use super::shards::RedisShards;
 use super::streams::{BLOCK_MAX, RawEntry, blocking, put_block, streams, until};
-use super::trouble::{self};
+use super::trouble;
 use super::types::EntryId;
 use crate::stock::calls::{Gen, ShardId};
 use crate::store::{FEED_PAGE_EVENTS, FeedPositions, FeedRead, StoreError};
@@ -28,43 +25,18 @@ const ENTRIES_MAX: usize = FEED_PAGE_EVENTS;
 
 impl RedisShards {
     /// Events after `after`, for all shards; waits up to `wait` when there are none. Shards not named had no more
-    /// when the call began. An entry that cannot be read is logged and told as a gap: a snapshot leads past it.
+    /// when the call began. An entry that cannot be read is logged and told as a gap: a snapshot leads past it. An error
+    /// when no shard can be read; while others can, one that cannot is told as unread.
     pub async fn read_feeds(
         &self,
         after: &FeedPositions,
         wait: Duration,
     ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
-        let deadline = Instant::now().checked_add(wait);
         let mut state = self.inner.feeds.state.lock().await;
-        if !self.inner.options.cluster {
-            return self.read_single(&mut state, after, deadline).await;
+        if self.inner.options.cluster {
+            return self.read_cluster(&mut state, after, wait).await;
         }
-        let news = self.read_each(after).await?;
-        if !news.is_empty() || wait.is_zero() {
-            return Ok(news);
-        }
-        self.read_cluster(&mut state, after, deadline).await
-    }
-
-    /// Asks every shard once, all at the same time.
-    async fn read_each(&self, after: &FeedPositions) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
-        let mut reads = JoinSet::new();
-        for (shard, position) in ShardId::all().zip(after.iter().copied()) {
-            let this = self.clone();
-            reads.spawn(async move {
-                let keys = &this.inner.keys;
-                let command = read(keys, &[(shard, position)], None);
-                let work = this.work(shard, "a feed", vec![command], vec![keys.feed(shard)]);
-                let answer = this.run(&work).await?.into_iter().next().unwrap_or_default();
-                let streams = streams(answer).map_err(|problem| malformed("a feed", shard, problem))?;
-                Ok(this.interpret(shard, position, streams.into_iter().flat_map(|(_, entries)| entries)))
-            });
-        }
-        let mut news = Vec::new();
-        while let Some(read) = reads.join_next().await {
-            news.extend(read.unwrap_or_else(|ended| Err(StoreError::Unavailable(ended.to_string())))?);
-        }
-        Ok(news)
+        self.read_single(&mut state, after, Instant::now().checked_add(wait)).await
     }
 
     async fn read_single(
@@ -131,78 +103,8 @@ impl RedisShards {
         }
     }
 
-    async fn read_cluster(
-        &self,
-        state: &mut State,
-        after: &FeedPositions,
-        deadline: Option<Instant>,
-    ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
-        loop {
-            for (shard, position) in ShardId::all().zip(after) {
-                // One at an earlier position returns at once: there is something after it.
-                if state.following.get(&shard).is_none_or(|running| running > position) {
-                    self.follow(state, shard, *position, until(deadline).min(BLOCK_MAX));
-                }
-            }
-            let woken = match deadline {
-                Some(deadline) => match timeout_at(deadline, state.reads.join_next()).await {
-                    Ok(woken) => woken,
-                    Err(_) => return Ok(Vec::new()),
-                },
-                None => state.reads.join_next().await,
-            };
-            let Some(Ok((shard, position, read))) = woken else { continue };
-            if state.following.get(&shard) == Some(&position) {
-                state.following.remove(&shard);
-            }
-            let Some(asked) = after.get(shard.index()).copied().filter(|asked| position <= *asked) else {
-                continue;
-            };
-            let entries = match read {
-                Ok(entries) => entries,
-                Err(error) => {
-                    if let Err(error) = self.inner.nodes.refresh().await {
-                        return Err(trouble::told(
-                            &error,
-                            "asking who serves what",
-                            self.inner.nodes.first(),
-                        ));
-                    }
-                    return Err(error);
-                }
-            };
-            let is_new = |(id, _): &RawEntry| (id.generation, id.seq) > asked;
-            let entries = entries.into_iter().filter(is_new);
-            let news: Vec<_> = self.interpret(shard, asked, entries).into_iter().collect();
-            if !news.is_empty() {
-                return Ok(news);
-            }
-        }
-    }
-
-    /// Starts the blocking read of one shard.
-    fn follow(&self, state: &mut State, shard: ShardId, position: (Gen, u64), block: Duration) {
-        let node = self.inner.nodes.master(shard);
-        let link =
-            state.links.get(&shard).filter(|link| link.node == node && !state.following.contains_key(&shard));
-        // A read at another position may still block the connection: a new one.
-        let link = link.map_or_else(|| Arc::new(Link::new(&node, &self.inner.feeds.options)), Arc::clone);
-        state.links.insert(shard, Arc::clone(&link));
-        state.following.insert(shard, position);
-        let command = read(&self.inner.keys, &[(shard, position)], Some(block));
-        let within = self.inner.options.call_timeout;
-        state.reads.spawn(async move {
-            let answer = blocking(&link, command, block, within).await;
-            let read = answer
-                .map_err(|error| trouble::told(&error, "a feed", &link.node))
-                .and_then(|answer| streams(answer).map_err(|problem| malformed("a feed", shard, problem)))
-                .map(|streams| streams.into_iter().flat_map(|(_, entries)| entries).collect());
-            (shard, position, read)
-        });
-    }
-
     /// What entries after a position mean to its reader; `None` for none.
-    fn interpret(
+    pub(super) fn interpret(
         &self,
         shard: ShardId,
         (generation, seq): (Gen, u64),
@@ -236,7 +138,7 @@ impl RedisShards {
     }
 }
 
-fn read(keys: &Keys, positions: &[(ShardId, (Gen, u64))], block: Option<Duration>) -> Cmd {
+pub(super) fn read(keys: &Keys, positions: &[(ShardId, (Gen, u64))], block: Option<Duration>) -> Cmd {
     let mut command = redis::cmd("XREAD");
     command.arg("COUNT").arg(ENTRIES_MAX);
     put_block(&mut command, block);

@@ -12,6 +12,7 @@
 
 mod answers;
 mod call;
+mod cluster_feeds;
 mod codec;
 mod feed_reader;
 mod feeds;

@@ -133,6 +133,9 @@ impl ReservationStore for SharedStore {
     ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
         let mut reads = self.redis.read_feeds(after, wait).await.inspect_err(|_| self.told.suspect())?;
         let generation = self.acknowledge()?;
+        if reads.iter().any(|(_, read)| *read == FeedRead::Unread) {
+            self.told.suspect();
+        }
         for (_, read) in &mut reads {
             let is_old = matches!(read, FeedRead::Events(events)
                 if events.iter().any(|event| event.generation < generation));
