@@ -12,6 +12,8 @@ use rushgate_servers::{Direction, FaultyLink, Persistence, Redis, RedisSettings}
 use crate::installation::{ACTIVITY, Installation, Process, shard, sku, user_of};
 use crate::redis_installation::{RedisInstallation, recover};
 
+const PATIENCE: Duration = Duration::from_secs(10);
+
 async fn own_server() -> (Redis, RedisInstallation, Process<crate::redis_installation::RedisStore>) {
     let redis = Redis::start(Persistence::Off).await.unwrap();
     let installation = RedisInstallation::with(RedisOptions::single(redis.address())).await;
@@ -168,6 +170,45 @@ async fn what_hinders_an_opening_is_told() {
     redis.kill9().await.unwrap();
     let down = RedisShards::open(right).await.unwrap_err();
     assert!(down.is_temporary(), "{down}");
+}
+
+#[tokio::test]
+async fn a_connection_that_does_not_come_about_is_waited_for_no_longer_than_a_call() {
+    let settings =
+        RedisSettings { password: Some("open sesame".to_owned()), ..RedisSettings::new(Persistence::Off) };
+    let redis = Redis::start_with(settings).await.unwrap();
+    let link = FaultyLink::start(format!("127.0.0.1:{}", redis.port()).parse().unwrap()).await.unwrap();
+    let options = RedisOptions {
+        password: Some("open sesame".to_owned()),
+        connect_timeout: PATIENCE * 3,
+        call_timeout: Duration::from_millis(200),
+        ..RedisOptions::single(link.address().to_string())
+    };
+    let installation = RedisInstallation::with(options).await;
+    installation.create_activity(ACTIVITY, &[(SkuId(1), 1600)]).await;
+    let mut process = Process::start(installation.store()).await;
+    let item = process.item(user_of(shard(3), 0), sku(1), 1);
+    let call = process.reserve(shard(3), vec![item]);
+    // The next connection is accepted; its password is never answered.
+    link.swallow(Direction::ToServer, true);
+    link.cut();
+    let begun = std::time::Instant::now();
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (store, call) = (std::sync::Arc::clone(&process.store), call.clone());
+        callers.spawn(async move { store.call(&call).await });
+    }
+    while let Some(outcome) = callers.join_next().await {
+        let outcome = outcome.unwrap();
+        assert!(matches!(outcome, Err(StoreError::Unavailable(_))), "{outcome:?}");
+    }
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    link.swallow(Direction::ToServer, false);
+    link.cut();
+    while process.store.call(&call).await.is_err() {
+        assert!(begun.elapsed() < PATIENCE * 2, "it is not connected again");
+    }
+    assert_eq!(installation.figures(sku(1)).await.sold, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -49,7 +49,7 @@ impl RedisShards {
         let link = state.single.get_or_insert_with(|| Arc::new(Link::new(self.inner.nodes.first(), options)));
         let link = Arc::clone(link);
         if std::mem::replace(&mut state.is_blocked, true) {
-            link.reset().await;
+            link.reset();
         }
         let positions: Vec<_> = ShardId::all().zip(after.iter().copied()).collect();
         loop {

@@ -1,10 +1,12 @@
 //! One connection to one node, made when it is first needed and replaced when it is of no use any more.
 //!
-//! Driven by the crate's task per connection; a link itself runs nothing. A timeout does not close a connection, so
-//! one that times out again and again (half open, or behind a stuck server) is replaced.
+//! Driven by the crate's task per connection; a task makes the connection, and nobody waits for it longer than for his
+//! command. A timeout does not close a connection, so one that times out again and again (half open, or behind a stuck
+//! server) is replaced.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -13,7 +15,8 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, Pipeline, RedisConnectionInfo,
     RedisError, Value,
 };
-use tokio::sync::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 use super::options::RedisOptions;
 use super::trouble;
@@ -28,8 +31,7 @@ pub(super) struct Link {
     /// `host:port`.
     pub(super) node: String,
     options: Arc<RedisOptions>,
-    current: Mutex<Option<Open>>,
-    opened: AtomicU64,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,62 +41,103 @@ struct Open {
     timeouts: Arc<AtomicU32>,
 }
 
+/// What became of an attempt to connect; `None` while it is made.
+type Opening = watch::Receiver<Option<Result<Open, RedisError>>>;
+
+#[derive(Debug, Default)]
+struct State {
+    open: Option<Open>,
+    opening: Option<Opening>,
+    opened: u64,
+}
+
 impl Link {
     pub(super) fn new(node: &str, options: &Arc<RedisOptions>) -> Self {
-        Self {
-            node: node.to_owned(),
-            options: Arc::clone(options),
-            current: Mutex::new(None),
-            opened: AtomicU64::new(0),
-        }
+        Self { node: node.to_owned(), options: Arc::clone(options), state: Arc::default() }
     }
 
-    /// Sends commands in one go; the answers in order, errors of single commands among them.
+    /// Sends commands in one go; the answers in order, errors of single commands among them. `within` is for all of
+    /// it, the connection included where there is none.
     pub(super) async fn send(&self, commands: &Pipeline, within: Duration) -> Result<Vec<Value>, RedisError> {
-        let mut open = self.open().await?;
-        open.connection.set_response_timeout(within);
+        let begun = Instant::now();
+        let mut open = self.open(within).await?;
+        open.connection.set_response_timeout(within.saturating_sub(begun.elapsed()));
         let sent = open.connection.send_packed_commands(commands, 0, commands.len()).await;
         match &sent {
             // Whoever is a replica now was found by a name that may lead to another by now.
-            Ok(answers) if answers.iter().any(trouble::is_demoted) => self.discard(open.serial).await,
+            Ok(answers) if answers.iter().any(trouble::is_demoted) => self.discard(open.serial),
             Ok(_) => open.timeouts.store(0, Ordering::Relaxed),
             Err(error) if error.is_timeout() => {
                 if open.timeouts.fetch_add(1, Ordering::Relaxed).saturating_add(1) >= TIMEOUTS_MAX {
-                    self.discard(open.serial).await;
+                    self.discard(open.serial);
                 }
             }
-            Err(error) if trouble::is_lost(error) => self.discard(open.serial).await,
+            Err(error) if trouble::is_lost(error) => self.discard(open.serial),
             Err(_) => {}
         }
         sent
     }
 
     /// Forgets the connection: the next send makes a new one.
-    pub(super) async fn reset(&self) {
-        *self.current.lock().await = None;
+    pub(super) fn reset(&self) {
+        lock(&self.state).open = None;
     }
 
-    async fn discard(&self, serial: u64) {
-        let mut current = self.current.lock().await;
-        if current.as_ref().is_some_and(|open| open.serial == serial) {
-            *current = None;
+    fn discard(&self, serial: u64) {
+        let mut state = lock(&self.state);
+        if state.open.as_ref().is_some_and(|open| open.serial == serial) {
+            state.open = None;
         }
     }
 
-    async fn open(&self) -> Result<Open, RedisError> {
-        let mut current = self.current.lock().await;
-        if let Some(open) = current.as_ref() {
-            return Ok(open.clone());
+    /// The connection; one that has to be made is made by a task, for everybody who waits for it, and goes on when they
+    /// do not wait any more.
+    async fn open(&self, within: Duration) -> Result<Open, RedisError> {
+        let mut opening = {
+            let mut state = lock(&self.state);
+            if let Some(open) = &state.open {
+                return Ok(open.clone());
+            }
+            match &state.opening {
+                Some(opening) => opening.clone(),
+                None => self.begin(&mut state)?,
+            }
+        };
+        match timeout(within, opening.wait_for(Option::is_some)).await {
+            Ok(Ok(opened)) => match &*opened {
+                Some(opened) => opened.clone(),
+                None => Err(io::Error::from(io::ErrorKind::NotConnected).into()),
+            },
+            Ok(Err(_)) => {
+                // The task is gone without a word, which only the runtime's end does.
+                lock(&self.state).opening = None;
+                Err(io::Error::from(io::ErrorKind::NotConnected).into())
+            }
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         }
+    }
+
+    fn begin(&self, state: &mut State) -> Result<Opening, RedisError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.options.connect_timeout))
             .set_response_timeout(Some(self.options.call_timeout))
             .set_pipeline_buffer_size(WAITING_MAX);
-        let connection = self.client()?.get_multiplexed_async_connection_with_config(&config).await?;
-        let serial = self.opened.fetch_add(1, Ordering::Relaxed);
-        let open = Open { connection, serial, timeouts: Arc::default() };
-        *current = Some(open.clone());
-        Ok(open)
+        let client = self.client()?;
+        let (tell, told) = watch::channel(None);
+        state.opening = Some(told.clone());
+        let shared = Arc::clone(&self.state);
+        tokio::spawn(async move {
+            let made = client.get_multiplexed_async_connection_with_config(&config).await;
+            let mut state = lock(&shared);
+            state.opening = None;
+            state.opened = state.opened.wrapping_add(1);
+            let serial = state.opened;
+            let made = made.map(|connection| Open { connection, serial, timeouts: Arc::default() });
+            state.open = made.as_ref().ok().cloned();
+            drop(state);
+            tell.send_replace(Some(made));
+        });
+        Ok(told)
     }
 
     fn client(&self) -> Result<Client, RedisError> {
@@ -122,6 +165,10 @@ impl Link {
         let address = ConnectionAddr::Tcp(host.to_owned(), port);
         Client::open(address.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(user))
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Host and port of a node; an IPv6 address may be in brackets.

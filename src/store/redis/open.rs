@@ -1,6 +1,8 @@
 //! Opening: checks that the settings fit the server and the server fits its task, and loads the library on every
 //! master.
 
+use std::time::Duration;
+
 use redis::{ErrorKind, Pipeline, RedisError};
 
 use super::answers;
@@ -21,7 +23,7 @@ impl RedisShards {
         for node in inner.nodes.masters() {
             let link = inner.nodes.link(&node, Use::Commands);
             fitness(&link, inner.options.cluster, &inner.options).await?;
-            load_library(&link, inner.options.call_timeout).await.map_err(|error| failed(&node, &error))?;
+            load_library(&link, within(&inner.options)).await.map_err(|error| failed(&node, &error))?;
         }
         Ok(shards)
     }
@@ -51,12 +53,17 @@ fn check(options: &RedisOptions) -> Result<(), RedisOpenError> {
     Ok(())
 }
 
+/// For an answer on a connection that has to be made first.
+fn within(options: &RedisOptions) -> Duration {
+    options.connect_timeout.saturating_add(options.call_timeout)
+}
+
 /// What the server says of itself, against what the stock needs.
 async fn fitness(link: &Link, cluster: bool, options: &RedisOptions) -> Result<(), RedisOpenError> {
     let mut commands = Pipeline::new();
     commands.cmd("INFO");
-    let answers =
-        link.send(&commands, options.call_timeout).await.map_err(|error| failed(&link.node, &error))?;
+    let within = within(options);
+    let answers = link.send(&commands, within).await.map_err(|error| failed(&link.node, &error))?;
     let info = answers.into_iter().next().unwrap_or_default().extract_error();
     let info = info.map_err(|error| failed(&link.node, &error))?;
     let info = answers::text(info).unwrap_or_default();
