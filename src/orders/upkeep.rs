@@ -42,8 +42,8 @@ impl Chore for Trims {
     }
 }
 
-/// Forgets stored replies, then the processes themselves. Looks at all that are known in each pass: of one that was
-/// forgotten before there is nothing left to do.
+/// Forgets stored replies and consumers, then the processes themselves. Looks at all that are known in each pass: of
+/// one that was forgotten before there is nothing left to do.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     /// Those up to this one were looked at in this pass.
@@ -61,7 +61,7 @@ impl Chore for Processes {
             return Ok(Next::Later);
         }
         for shard in ShardId::ALL {
-            context.redis.forget_calls(shard, &silent).await?;
+            context.redis.forget_processes(shard, &silent).await?;
             crash_point::pass("writer.after_forget");
         }
         // Only now: nothing else says whose replies are to be forgotten.

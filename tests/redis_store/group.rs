@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rushgate::protocol::SkuId;
-use rushgate::stock::calls::{Change, Gen, SHARDS, ShardId};
+use rushgate::stock::calls::{Change, Gen, ProcessNumber, SHARDS, ShardId};
 use rushgate::store::redis::{Backlog, ClaimCursor, EntryId, RedisShards};
 use rushgate::store::{FeedRead, StoreError};
 
@@ -118,6 +118,41 @@ async fn a_malformed_entry_is_told_by_key_and_id_and_hides_no_other() {
     let mut after = [(process.generation, u64::MAX - 1); SHARDS];
     after[4].1 = 1;
     assert_eq!(shards.read_feeds(&after, Duration::ZERO).await.unwrap(), [(home, FeedRead::Gap)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consumers_of_processes_that_are_gone_are_dropped_unless_something_is_pending() {
+    let (installation, mut process) = on_sale(160).await;
+    let (shards, home) = (installation.shards(), shard(3));
+    shards.forget_processes(home, &[ProcessNumber(7)]).await.unwrap();
+    let feed = format!("{}:{{03}}:feed", installation.options.prefix);
+    let consumers = || async {
+        let list = redis().await.cli(&["XINFO", "CONSUMERS", &feed, "settle"]).await.unwrap();
+        let fields: Vec<_> = list.lines().collect();
+        let names = fields.windows(2).filter(|pair| pair[0] == "name").map(|pair| pair[1].to_owned());
+        names.collect::<BTreeSet<_>>()
+    };
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    // 7 leaves something pending, 8 was given nothing, 9 is not gone.
+    drain(&shards, "7").await;
+    for consumer in ["8", "9"] {
+        redis().await.call(&["XGROUP", "CREATECONSUMER", &feed, "settle", consumer]).await.unwrap();
+    }
+    process.buy(user_of(home, 0), sku(1), 1).await;
+    let calls = format!("{}:{{03}}:calls", installation.options.prefix);
+    assert_eq!(redis().await.cli(&["HLEN", &calls]).await.unwrap(), "1");
+    let gone = [ProcessNumber(7), ProcessNumber(8), process.number];
+    shards.forget_processes(home, &gone).await.unwrap();
+    assert_eq!(redis().await.cli(&["HLEN", &calls]).await.unwrap(), "0");
+    assert_eq!(consumers().await, set(&["7", "9"]));
+    let (start, idle) = (ClaimCursor::start(), Duration::ZERO);
+    let claimed = shards.claim(home, "9", idle, &start, 100).await.unwrap().unwrap().delivered.entries;
+    assert_eq!(claimed.len(), 2, "what was pending is not lost");
+    shards.forget_processes(home, &gone).await.unwrap();
+    assert_eq!(consumers().await, set(&["9"]));
+    // One that was only taken for gone reads on.
+    let late = shards.read_group("8", 10, Duration::from_secs(60)).await.unwrap();
+    assert_eq!((late[0].shard, late[0].entries.len()), (home, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

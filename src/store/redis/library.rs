@@ -25,6 +25,7 @@ pub(super) const ARCHIVE: &str = "rg1_archive";
 pub(super) const CLAIM: &str = "rg1_claim";
 pub(super) const BACKLOG: &str = "rg1_backlog";
 pub(super) const TRIM: &str = "rg1_trim";
+pub(super) const FORGET: &str = "rg1_forget";
 pub(super) const STATE: &str = "rg1_state";
 pub(super) const ADOPT: &str = "rg1_adopt";
 pub(super) const FENCE: &str = "rg1_fence";

@@ -7,7 +7,7 @@
 //!
 //! What a gateway does: `call`, `snapshot`, `read_feeds`, `time`, `probe`. What a writer does, each under the
 //! generation it knows: `load`, `settled`, `release`, `end`, `archive`; and without one: `read_group`, `claim`,
-//! `acknowledge`, `backlog`, `trim`, `forget_calls`. What the leader of a recovery does: `shard_state`, `adopt`,
+//! `acknowledge`, `backlog`, `trim`, `forget_processes`. What the leader of a recovery does: `shard_state`, `adopt`,
 //! `fence`, `content`, `rebuild`.
 
 mod answers;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::answers::{guarded, malformed};
 use super::codec::{self, Fields};
+use super::keys::GROUP;
 use super::library;
 use super::shards::RedisShards;
 use super::types::{ActivityPhase, Guarded, Release};
@@ -150,16 +151,18 @@ impl RedisShards {
         })
     }
 
-    /// Forgets the last calls of processes that have been silent for long.
-    pub async fn forget_calls(&self, shard: ShardId, silent: &[ProcessNumber]) -> Result<(), StoreError> {
+    /// Forgets the last calls of processes that have been silent for long, and their consumers, of which every start of
+    /// a writer leaves one behind; those with entries pending stay, for somebody to claim them.
+    pub async fn forget_processes(&self, shard: ShardId, silent: &[ProcessNumber]) -> Result<(), StoreError> {
         for silent in silent.chunks(1000) {
-            let calls = self.inner.keys.calls(shard);
-            let mut command = redis::cmd("HDEL");
-            command.arg(&calls);
-            for process in silent {
-                command.arg(process.0);
-            }
-            self.run(&self.work(shard, "forgetting calls", vec![command], vec![calls])).await?;
+            let touched = vec![self.inner.keys.calls(shard), self.inner.keys.feed(shard)];
+            let answer = self.function(shard, "forgetting processes", library::FORGET, touched, |command| {
+                command.arg(GROUP);
+                for process in silent {
+                    command.arg(process.0);
+                }
+            });
+            answer.await?;
         }
         Ok(())
     }

@@ -191,17 +191,22 @@ local function claim(keys, args)
   return reply
 end
 
+-- What XINFO tells of several things, each by the names of its fields.
+local function xinfo(...)
+  local tables = {}
+  for i, info in ipairs(redis.call('XINFO', ...)) do
+    local fields = {}
+    for at = 1, #info, 2 do
+      fields[info[at]] = info[at + 1]
+    end
+    tables[i] = fields
+  end
+  return tables
+end
+
 -- The consumer groups of a feed: name, pending, last delivered id, lag.
 local function groups_of(feed)
-  local groups = {}
-  for i, info in ipairs(redis.call('XINFO', 'GROUPS', feed)) do
-    local group = {}
-    for at = 1, #info, 2 do
-      group[info[at]] = info[at + 1]
-    end
-    groups[i] = group
-  end
-  return groups
+  return xinfo('GROUPS', feed)
 end
 
 -- The first id that a group has not finished with.
@@ -292,6 +297,31 @@ local function trim(keys, args)
   return redis.call('XTRIM', feed, 'MINID', '=', id_of(gen_text, low))
 end
 
+-- forget: drops the stored replies of processes that are gone, and those of their consumers that have nothing pending
+-- (deleted, it would be delivered to nobody ever after). KEYS calls, feed. ARGV group, then the processes.
+-- Returns how many consumers were dropped.
+local function forget(keys, args)
+  bind()
+  local gone, dropped = {}, 0
+  for i = 2, #args do
+    gone[args[i]] = true
+  end
+  local consumers = {}
+  for _, group in ipairs(redis.call('EXISTS', keys[2]) == 1 and groups_of(keys[2]) or {}) do
+    if group.name == args[1] then
+      consumers = xinfo('CONSUMERS', keys[2], args[1])
+    end
+  end
+  redis.call('HDEL', keys[1], unpack(args, 2))
+  for _, consumer in ipairs(consumers) do
+    if gone[consumer.name] and consumer.pending == 0 then
+      redis.call('XGROUP', 'DELCONSUMER', keys[2], args[1], consumer.name)
+      dropped = dropped + 1
+    end
+  end
+  return dropped
+end
+
 redis.register_function('rg1_load', load)
 redis.register_function('rg1_settled', settled)
 redis.register_function('rg1_release', release)
@@ -299,5 +329,6 @@ redis.register_function('rg1_end', end_)
 redis.register_function('rg1_archive', archive)
 redis.register_function('rg1_claim', claim)
 redis.register_function{function_name = 'rg1_backlog', callback = backlog, flags = {'no-writes'}}
--- Allowed when memory is out: it is what frees some.
+-- Allowed when memory is out: they are what frees some.
 redis.register_function{function_name = 'rg1_trim', callback = trim, flags = {'allow-oom'}}
+redis.register_function{function_name = 'rg1_forget', callback = forget, flags = {'allow-oom'}}
