@@ -59,6 +59,22 @@ async fn leadership_ends_with_the_server() {
 }
 
 #[tokio::test]
+async fn promises_fail_only_while_the_recovery_that_gave_them_up_is_the_newest() {
+    let scene = Scene::with_stock(&[(1, 100)]).await;
+    let mut leader = lead(&scene.sql).await;
+    let lost: Vec<_> = (1..=3).map(|n| reservation(n, 1000 + n)).map(|one| (one.user, one.mark)).collect();
+    let old = leader.raise_generation(&NONE).await.unwrap();
+    let newest = leader.raise_generation(&NONE).await.unwrap();
+    assert_eq!(leader.fail(old, &lost, "lost").await.unwrap(), RecoveryRecord::Gen(newest));
+    assert_eq!(scene.count("SELECT COUNT(*) FROM orders").await, 0);
+    for _ in 0..2 {
+        assert_eq!(leader.fail(newest, &lost, "lost").await.unwrap(), RecoveryRecord::Recorded);
+        assert_eq!(scene.count("SELECT COUNT(*) FROM orders WHERE state = 5").await, 3);
+        assert_eq!(scene.count("SELECT COUNT(*) FROM ledger WHERE done = 0").await, 3);
+    }
+}
+
+#[tokio::test]
 async fn a_running_recovery_is_told_with_every_renewal() {
     let scene = Scene::new().await;
     let gateway = scene.sql.register(ProcessKind::Gateway).await.unwrap().process;

@@ -99,13 +99,17 @@ async fn attempt(
         }
         surviving.push((*shard, content));
     }
-    let merged = merge::merge(known(sql, generation, surviving, open).await?);
+    let known = known(sql, generation, surviving, open).await?;
+    // Beside the runtime: a process that has one thread goes on with its heartbeat and keeps the lead.
+    let merged = tokio::task::spawn_blocking(|| merge::merge(known)).await;
+    let merged = merged.map_err(|ended| StoreError::Unavailable(format!("the merge has ended: {ended}")))?;
     if !leadership.is_held().await? {
         return Ok(Some(Recovered::SomebodyElseLeads));
     }
     tell_losses(&merged);
-    for (user, mark) in &merged.broken {
-        sql.fail(*user, mark, "lost in a recovery, and no unit was left for it").await?;
+    let reason = "lost in a recovery, and no unit was left for it";
+    if leadership.fail(generation, &merged.broken, reason).await? != RecoveryRecord::Recorded {
+        return Ok(None);
     }
     for (shard, content) in &merged.contents {
         if !write(redis, *shard, generation, content).await? {

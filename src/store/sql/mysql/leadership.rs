@@ -17,8 +17,10 @@ use tokio::task::AbortHandle;
 use super::failure::{Failure, retried};
 use super::order_rows::lock_generation;
 use super::processes::mask_of;
+use super::releases::fail_promise;
 use super::{MySqlInstallation, open};
-use crate::stock::calls::{Gen, SHARDS, ShardId};
+use crate::protocol::UserId;
+use crate::stock::calls::{Gen, Mark, SHARDS, ShardId};
 use crate::store::StoreError;
 
 /// How long the server keeps the lock of a leader of whom it hears nothing.
@@ -27,6 +29,8 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an answer may take; after that the lock may be another's.
 const PING_PATIENCE: Duration = Duration::from_secs(5);
+/// Promises that end in one transaction.
+const FAILED_PER_TRANSACTION: usize = 500;
 /// How long the end of the connection may take.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -89,6 +93,23 @@ impl Leadership {
     ) -> Result<RecoveryRecord, StoreError> {
         let mut connection = self.connection().await?;
         retried!(self.patience; close_hand_ins(&mut connection, generation, shards))
+    }
+
+    /// Ends promises for which no unit was left with explicit FAILED rows, while this recovery is the newest one.
+    pub async fn fail(
+        &mut self,
+        generation: Gen,
+        broken: &[(UserId, Mark)],
+        reason: &str,
+    ) -> Result<RecoveryRecord, StoreError> {
+        let mut connection = self.connection().await?;
+        for some in broken.chunks(FAILED_PER_TRANSACTION) {
+            let record = retried!(self.patience; fail(&mut connection, generation, some, reason))?;
+            if record != RecoveryRecord::Recorded {
+                return Ok(record);
+            }
+        }
+        Ok(RecoveryRecord::Recorded)
     }
 
     /// Records that all of it was done and the shards serve again.
@@ -194,6 +215,24 @@ async fn close_hand_ins(
             .bind(shard.number())
             .execute(&mut *transaction)
             .await?;
+    }
+    transaction.commit().await?;
+    Ok(RecoveryRecord::Recorded)
+}
+
+async fn fail(
+    connection: &mut MySqlConnection,
+    generation: Gen,
+    broken: &[(UserId, Mark)],
+    reason: &str,
+) -> Result<RecoveryRecord, Failure> {
+    let mut transaction = connection.begin().await?;
+    let (current, now_ms) = lock_generation(&mut transaction).await?;
+    if current != generation {
+        return Ok(RecoveryRecord::Gen(current));
+    }
+    for (user, mark) in broken {
+        fail_promise(&mut transaction, *user, mark, reason, now_ms).await?;
     }
     transaction.commit().await?;
     Ok(RecoveryRecord::Recorded)

@@ -145,30 +145,9 @@ impl MySqlInstallation {
     async fn try_fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, Failure> {
         let mut transaction = self.pool.begin().await?;
         let (_, now_ms) = lock_generation(&mut transaction).await?;
-        let failed = Mark { state: OrderState::Failed, pay_by_ms: 0, ..*mark };
-        let release = Release { id: 0, shard: ShardId::of(user), user, mark: failed };
-        let found =
-            match insert_failed_order(&mut transaction, &release, reason, now_ms).await {
-                Ok(()) => None,
-                Err(failure) if failure.is_duplicate() => {
-                    let found = super::orders::by_number(&mut transaction, mark.order).await?;
-                    Some(found.ok_or_else(|| {
-                        Failure::Corrupt(format!("order {} is there and is not", mark.order))
-                    })?)
-                }
-                Err(failure) => return Err(failure),
-            };
-        match found {
-            Some((owner, found)) if owner == user && found.state != OrderState::Failed => {
-                return Ok(FailOutcome::Stands(found));
-            }
-            Some((owner, _)) if owner == user => return Ok(FailOutcome::WasFailed),
-            // Another user's number: the ledger row alone says that this one failed.
-            Some(_) | None => {}
-        }
-        insert_ledger(&mut transaction, &release, now_ms).await?;
+        let outcome = fail_promise(&mut transaction, user, mark, reason, now_ms).await?;
         transaction.commit().await?;
-        Ok(FailOutcome::Failed)
+        Ok(outcome)
     }
 
     async fn try_close(&self, order: OrderNumber, reason: &str) -> Result<CloseOutcome, Failure> {
@@ -201,6 +180,37 @@ impl MySqlInstallation {
         transaction.commit().await?;
         Ok(CloseOutcome::Closed)
     }
+}
+
+/// In a transaction that locks the generation.
+pub(super) async fn fail_promise(
+    connection: &mut MySqlConnection,
+    user: UserId,
+    mark: &Mark,
+    reason: &str,
+    now_ms: u64,
+) -> Result<FailOutcome, Failure> {
+    let failed = Mark { state: OrderState::Failed, pay_by_ms: 0, ..*mark };
+    let release = Release { id: 0, shard: ShardId::of(user), user, mark: failed };
+    let found = match insert_failed_order(connection, &release, reason, now_ms).await {
+        Ok(()) => None,
+        Err(failure) if failure.is_duplicate() => {
+            let found = super::orders::by_number(connection, mark.order).await?;
+            let missing = || Failure::Corrupt(format!("order {} is there and is not", mark.order));
+            Some(found.ok_or_else(missing)?)
+        }
+        Err(failure) => return Err(failure),
+    };
+    match found {
+        Some((owner, found)) if owner == user && found.state != OrderState::Failed => {
+            return Ok(FailOutcome::Stands(found));
+        }
+        Some((owner, _)) if owner == user => return Ok(FailOutcome::WasFailed),
+        // Another user's number: the ledger row alone says that this one failed.
+        Some(_) | None => {}
+    }
+    insert_ledger(connection, &release, now_ms).await?;
+    Ok(FailOutcome::Failed)
 }
 
 /// A row of the ledger, without whether it is done.
