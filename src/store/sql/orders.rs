@@ -2,8 +2,10 @@
 //!
 //! What costs is each bound value, so orders that differ in nothing but shard, user and number share a statement that
 //! binds the rest once; in a sale that is nearly all of them. Few of a kind go together in statements that bind
-//! everything. Run by the writer task inside its transaction; any error ends that transaction, which is why a
-//! conflict need not undo its own statement first (`OR FAIL`: no journal of the pages it changes).
+//! everything. Orders are written in the order of their numbers: that index then only ever grows at its end, where
+//! SQLite neither searches nor splits pages. Run by the writer task inside its transaction; any error ends that
+//! transaction, which is why a conflict need not undo its own statement first (`OR FAIL`: no journal of the pages it
+//! changes).
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -12,14 +14,14 @@ use sqlx::SqliteConnection;
 
 use super::batch::Batch;
 use super::statements::{Shapes, Writing, signed, write, write_with};
-use crate::protocol::{OrderState, SkuKey};
+use crate::protocol::{OrderState, SkuKey, UserId};
 use crate::stock::calls::{Mark, ShardId};
 
 /// Fewer of a kind than this are not worth statements of their own.
 const ALIKE_MIN: usize = 16;
 
 static WRITE_ALIKE: LazyLock<Shapes> = LazyLock::new(|| {
-    Shapes::new(
+    Shapes::of_many(
         "WITH o (shard, user, number) AS (VALUES ",
         "(?,?,?)",
         ") INSERT OR FAIL INTO orders (shard, user, number, activity, sku, quantity, attempt, state, pay_by_ms, \
@@ -64,12 +66,12 @@ impl Terms {
     }
 }
 
-/// Where an order lies in the table, within its activity, and its number.
+/// An order's number, and where it lies in the table, within its activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
+    number: i64,
     shard: u8,
     user: i64,
-    number: i64,
 }
 
 impl Place {
@@ -78,7 +80,7 @@ impl Place {
     }
 }
 
-/// Inserts a batch's orders. In the table's own order, as far as they share a statement: neighbours share pages.
+/// Inserts a batch's orders.
 pub(super) async fn insert(connection: &mut SqliteConnection, batch: &Batch) -> Result<(), sqlx::Error> {
     let created_at_ms = signed(batch.now_ms);
     let mut few: Vec<(Terms, Place)> = Vec::new();
@@ -87,21 +89,27 @@ pub(super) async fn insert(connection: &mut SqliteConnection, batch: &Batch) -> 
             few.extend(places.into_iter().map(|place| (terms, place)));
             continue;
         }
-        places.sort_unstable();
+        // Stable, because each call's are in order already: runs are merged, not sorted.
+        places.sort();
         let finish = |query| terms.bind(query, created_at_ms);
         write_with(connection, &WRITE_ALIKE, &places, |query, place| place.bind(query), finish).await?;
     }
-    few.sort_unstable_by_key(|(terms, place)| (place.shard, terms.sku.activity, place.user));
+    few.sort_unstable_by_key(|(_, place)| *place);
     write(connection, &WRITE_ANY, &few, |query, (terms, place)| terms.bind(place.bind(query), created_at_ms))
         .await
 }
 
 fn by_terms(batch: &Batch) -> BTreeMap<Terms, Vec<Place>> {
     let mut by_terms: BTreeMap<Terms, Vec<Place>> = BTreeMap::new();
-    for (user, mark) in &batch.orders {
-        let shard = ShardId::of(*user).number();
-        let place = Place { shard, user: signed(user.0), number: signed(mark.order.0) };
-        by_terms.entry(Terms::of(mark)).or_default().push(place);
+    let place = |(user, mark): &(UserId, Mark)| Place {
+        number: signed(mark.order.0),
+        shard: ShardId::of(*user).number(),
+        user: signed(user.0),
+    };
+    for alike in batch.orders.chunk_by(|(_, a), (_, b)| Terms::of(a) == Terms::of(b)) {
+        if let Some((_, mark)) = alike.first() {
+            by_terms.entry(Terms::of(mark)).or_default().extend(alike.iter().map(place));
+        }
     }
     by_terms
 }

@@ -7,15 +7,26 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{FromRow, Sqlite, SqliteConnection};
 
 /// Rows per statement.
-const SIZES: [usize; 5] = [256, 64, 16, 4, 1];
+const SIZES: &[usize] = &[256, 64, 16, 4, 1];
+/// For a statement of which a transaction writes thousands of rows: few statements whatever their number.
+const SIZES_OF_MANY: &[usize] = &[1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1];
 
-/// One statement in its fixed sizes.
+/// One statement in its fixed sizes, the greatest first.
 #[derive(Debug)]
-pub(super) struct Shapes([(usize, String); SIZES.len()]);
+pub(super) struct Shapes(Vec<(usize, String)>);
 
 impl Shapes {
     pub(super) fn new(head: &str, row: &str, tail: &str) -> Self {
-        Self(SIZES.map(|size| (size, format!("{head}{}{tail}", vec![row; size].join(",")))))
+        Self::in_sizes(SIZES, head, row, tail)
+    }
+
+    pub(super) fn of_many(head: &str, row: &str, tail: &str) -> Self {
+        Self::in_sizes(SIZES_OF_MANY, head, row, tail)
+    }
+
+    fn in_sizes(sizes: &[usize], head: &str, row: &str, tail: &str) -> Self {
+        let shape = |size: &usize| (*size, format!("{head}{}{tail}", vec![row; *size].join(",")));
+        Self(sizes.iter().map(shape).collect())
     }
 
     /// For writing: the greatest size that `left` rows fill.
