@@ -54,6 +54,9 @@ pub(super) struct Batch {
     pub(super) last_calls: HashMap<(ProcessNumber, ShardId), LastCall>,
     /// Who has an order number, as far as known here.
     pub(super) owners: HashMap<OrderNumber, (ActivityId, UserId)>,
+    /// Callers give no number twice: `owners` is not kept, and the orders' keys refuse the transaction where it is not
+    /// so.
+    pub(super) trusts_numbers: bool,
     /// Orders to insert.
     pub(super) orders: Vec<(UserId, Mark)>,
     /// Events to publish after the commit.
@@ -71,9 +74,16 @@ impl Batch {
             marks: HashMap::default(),
             last_calls: HashMap::default(),
             owners: HashMap::default(),
+            trusts_numbers: false,
             orders: Vec::new(),
             events: Vec::new(),
         }
+    }
+
+    /// Makes room for so many new orders.
+    pub(super) fn expect_orders(&mut self, orders: usize) {
+        self.marks.reserve(orders);
+        self.orders.reserve(orders);
     }
 
     /// Whether every item of these calls would be granted if none of their users had a mark. Then marks need not be
@@ -153,7 +163,7 @@ impl Batch {
                 note(&mut touched, announced.sku);
             }
         }
-        let mut marked = Vec::new();
+        let mut marked = Vec::with_capacity(items.len());
         let mut answers = Vec::with_capacity(items.len());
         for item in items {
             let answer = self.reserve_item(shard, item, &mut marked);
@@ -244,7 +254,9 @@ impl Batch {
             pay_by_ms: self.now_ms.saturating_add(stock.pay_within_ms),
         };
         self.marks.insert(owner, mark);
-        self.owners.insert(item.order, owner);
+        if !self.trusts_numbers {
+            self.owners.insert(item.order, owner);
+        }
         self.orders.push((item.user, mark));
         marked.push((item.user, mark));
         (ItemAnswer::Reserved, true)

@@ -19,7 +19,7 @@ use super::lock::FolderLock;
 use super::rows::{self, Wanted};
 use super::{loads, registration};
 use crate::protocol::{ActivityId, OrderNumber, UserId};
-use crate::stock::calls::{Call, CallBody, Reply, ShardId};
+use crate::stock::calls::{Call, CallBody, Item, Reply, ShardId};
 use crate::store::failures::{Failures, Say};
 use crate::store::{Registration, StoreError};
 
@@ -147,9 +147,11 @@ impl Writer {
         collect(jobs, group, other);
         let mut batch = rows::load(&mut transaction, &wanted(group), now_ms()).await?;
         if trust == Trust::Nobody || !batch.suffices_for(group.iter().map(|job| &job.call)) {
-            let (marks, owners) = marks_and_owners(group, trust);
-            rows::read_marks(&mut transaction, &marks, &owners, &mut batch).await?;
+            let numbers = if trust == Trust::Nobody { order_numbers(group) } else { Vec::new() };
+            rows::read_marks(&mut transaction, &marks(group), &numbers, &mut batch).await?;
         }
+        batch.trusts_numbers = trust == Trust::Callers;
+        batch.expect_orders(group.iter().map(|job| items(&job.call).len()).sum());
         // Before a stored reply tells of a seq that the feed has never shown.
         feeds.align(&batch.seq);
         let replies = group.iter().map(|job| batch.execute(&job.call)).collect();
@@ -286,22 +288,27 @@ fn wanted(group: &[CallJob]) -> Wanted {
     wanted
 }
 
-type Marks = Vec<(ShardId, ActivityId, UserId)>;
-
-/// The marks of everybody a group of calls is about; with nobody trusted, the order numbers too.
-fn marks_and_owners(group: &[CallJob], trust: Trust) -> (Marks, Vec<OrderNumber>) {
-    let (mut marks, mut owners) = (Vec::new(), Vec::new());
+/// Everybody a group of calls is about, by where his mark is.
+fn marks(group: &[CallJob]) -> Vec<(ShardId, ActivityId, UserId)> {
+    let mut marks = Vec::new();
     for CallJob { call, .. } in group {
-        if let CallBody::Reserve { items, .. } = &call.body {
-            marks.extend(items.iter().map(|item| (call.shard, item.sku.activity, item.user)));
-            if trust == Trust::Nobody {
-                owners.extend(items.iter().map(|item| item.order));
-            }
-        }
+        marks.extend(items(call).iter().map(|item| (call.shard, item.sku.activity, item.user)));
     }
     marks.sort_unstable();
     marks.dedup();
-    (marks, owners)
+    marks
+}
+
+/// The order numbers of a group of calls.
+fn order_numbers(group: &[CallJob]) -> Vec<OrderNumber> {
+    group.iter().flat_map(|job| items(&job.call)).map(|item| item.order).collect()
+}
+
+fn items(call: &Call) -> &[Item] {
+    match &call.body {
+        CallBody::Reserve { items, .. } => items,
+        CallBody::MoveOut { .. } => &[],
+    }
 }
 
 /// The system clock; what stands before 1970 counts as 1970.
