@@ -86,7 +86,7 @@ impl<T> Stock<T> {
             quantity: purchase.quantity.max(1),
             attempt: 1,
         };
-        lane.waiting.push_back(Waiting {
+        lane.put(Waiting {
             ticket: Some(ticket),
             item,
             in_doubt: false,
@@ -96,7 +96,6 @@ impl<T> Stock<T> {
             gathers: 0,
             not_before_ms: 0,
         });
-        lane.has_new_items = true;
         Ok(())
     }
 
@@ -232,6 +231,7 @@ impl<T> Stock<T> {
             call: call.clone(),
             orders: InFlight::orders_of(&items),
             found_at: 0,
+            unconfirmed_at_ms: InFlight::unconfirmed_at_ms_of(&items),
             items,
             news: Vec::new(),
             resend_at_ms: None,

@@ -28,6 +28,18 @@ pub(super) struct Waiting<T> {
     pub(super) not_before_ms: u64,
 }
 
+impl<T> Waiting<T> {
+    /// When its time in the queue is up. Whoever was never sent, or whose call certainly came to nothing, waits as long
+    /// as he has patience; whose outcome is in doubt is told so, once.
+    pub(super) const fn late_at_ms(&self) -> u64 {
+        match (self.in_doubt, &self.ticket) {
+            (false, _) => self.patience_until_ms,
+            (true, Some(_)) => self.unconfirmed_at_ms,
+            (true, None) => u64::MAX,
+        }
+    }
+}
+
 /// The call that a lane waits for.
 #[derive(Debug)]
 pub(super) struct InFlight<T> {
@@ -38,6 +50,8 @@ pub(super) struct InFlight<T> {
     pub(super) orders: (OrderNumber, OrderNumber),
     /// Where among the items the last order was found; the feed tells of them in their order.
     pub(super) found_at: usize,
+    /// The earliest time at which one of them is to be told that it is not known yet, or earlier.
+    pub(super) unconfirmed_at_ms: u64,
     /// What the feed told of its items before the reply came.
     pub(super) news: Vec<(UserId, Mark)>,
     /// When to send it again; `None` while a copy is out.
@@ -72,6 +86,12 @@ impl<T> InFlight<T> {
         (orders().min().unwrap_or(OrderNumber(u64::MAX)), orders().max().unwrap_or(OrderNumber(0)))
     }
 
+    /// The earliest time at which one of those who wait for the reply is to be told that it is not known yet.
+    pub(super) fn unconfirmed_at_ms_of(items: &[Waiting<T>]) -> u64 {
+        let told = items.iter().filter(|waiting| waiting.ticket.is_some());
+        told.map(|waiting| waiting.unconfirmed_at_ms).min().unwrap_or(u64::MAX)
+    }
+
     /// The move that this call makes, if it does.
     pub(super) fn pull(&self) -> Option<(SkuKey, ShardId)> {
         match self.call.body {
@@ -96,6 +116,11 @@ pub(super) struct Lane<T> {
     pub(super) has_new_items: bool,
     /// The shard's revision in the view, and the time, when the waiting items were last looked at.
     pub(super) looked_at: Option<(u64, u64)>,
+    /// How many at the front of the queue were looked at then; those behind have come since.
+    pub(super) looked_at_items: usize,
+    /// The earliest time at which one of those who wait is late, or earlier: whoever adds one, or changes whose time
+    /// is up when, brings it forward.
+    pub(super) late_at_ms: u64,
     /// Not called before: the store refused the generation or does not serve.
     pub(super) not_before_ms: u64,
 }
@@ -110,8 +135,23 @@ impl<T> Lane<T> {
             pulls_looked_at_ms: 0,
             has_new_items: false,
             looked_at: None,
+            looked_at_items: 0,
+            late_at_ms: u64::MAX,
             not_before_ms: 0,
         }
+    }
+
+    /// A new item.
+    pub(super) fn put(&mut self, item: Waiting<T>) {
+        self.late_at_ms = self.late_at_ms.min(item.late_at_ms());
+        self.waiting.push_back(item);
+        self.has_new_items = true;
+    }
+
+    /// The queue is not what it was at the last look: all of it is to be looked at again, and soon.
+    pub(super) const fn look_again(&mut self) {
+        self.looked_at_items = 0;
+        self.has_new_items = true;
     }
 
     /// Puts items back in front of which nobody knows whether the store holds them.
@@ -122,6 +162,7 @@ impl<T> Lane<T> {
     /// Puts items back in front, in their order, when the call is over; the lane is to be looked at again.
     pub(super) fn put_back(&mut self, items: impl DoubleEndedIterator<Item = Waiting<T>>) {
         for item in items.rev() {
+            self.late_at_ms = self.late_at_ms.min(item.late_at_ms());
             self.waiting.push_front(item);
         }
         self.looked_at = None;
@@ -164,6 +205,7 @@ mod tests {
             },
             orders: InFlight::orders_of(&items),
             found_at: 0,
+            unconfirmed_at_ms: InFlight::unconfirmed_at_ms_of(&items),
             items,
             news: Vec::new(),
             resend_at_ms: None,

@@ -4,7 +4,9 @@
 //! at: those that can win go into the shard's next call, at most as many units as are free there or arriving;
 //! those that cannot are refused from memory. Then shards with nothing to do give units to those that miss some.
 
-use std::collections::HashMap;
+use std::collections::HashMap as StdHashMap;
+
+use foldhash::fast::RandomState;
 
 use super::board::Left;
 use super::calls::{BringIn, Call, CallBody, Item, ShardId};
@@ -12,6 +14,8 @@ use super::engine::Stock;
 use super::lane::{InFlight, Waiting};
 use super::purchase::Outcome;
 use crate::protocol::SkuKey;
+
+type HashMap<K, V> = StdHashMap<K, V, RandomState>;
 
 /// Up to so many waiting items, new ones are looked at as soon as they come.
 const SHORT_QUEUE_ITEMS: usize = 512;
@@ -64,44 +68,55 @@ impl<T> Stock<T> {
 
     /// While a call is out, those who wait behind it are still told when there is nothing left.
     fn refuse_waiting(&mut self, now_ms: u64, shard: ShardId) {
-        if !self.is_worth_a_look(now_ms, shard) {
+        let Some(looked_at) = self.worth_a_look(now_ms, shard) else { return };
+        let mut looks = HashMap::default();
+        let mut told = Vec::new();
+        for (index, waiting) in self.lanes[shard].waiting.iter().enumerate().skip(looked_at) {
+            if let Look::Tell(outcome) = self.look(now_ms, shard, waiting, &mut looks, false) {
+                told.push((index, outcome));
+            }
+        }
+        self.lanes[shard].looked_at_items = self.lanes[shard].waiting.len().saturating_sub(told.len());
+        if told.is_empty() {
             return;
         }
-        let mut looks = HashMap::new();
-        for _ in 0..self.lanes[shard].waiting.len() {
+        let mut told = told.into_iter().peekable();
+        for index in 0..self.lanes[shard].waiting.len() {
             let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
-            match self.look(now_ms, shard, &waiting, &mut looks) {
-                Look::Tell(outcome) => self.tell(&mut waiting, outcome),
-                Look::Send | Look::Wait { .. } => self.lanes[shard].waiting.push_back(waiting),
+            match told.next_if(|(at, _)| *at == index) {
+                Some((_, outcome)) => self.tell(&mut waiting, outcome),
+                None => self.lanes[shard].waiting.push_back(waiting),
             }
         }
     }
 
-    /// Whether what the shard has or gets changed since its waiting items were last looked at, or so much time went
-    /// by that other shards may have changed, or freshness or a pause run out. New items are worth a look at once
-    /// while the queue is short; a long one is not walked for each of them.
-    fn is_worth_a_look(&mut self, now_ms: u64, shard: ShardId) -> bool {
+    /// How many at the front of the queue need no look, or `None`: nobody does. All need one when what the shard has or
+    /// gets has changed since the last, or so much time went by that other shards may have changed, or freshness or a
+    /// pause run out; else those who came since, at once while the queue is short. What those before them claim makes
+    /// no difference to whether one is told something.
+    fn worth_a_look(&mut self, now_ms: u64, shard: ShardId) -> Option<usize> {
         let revision = self.view.revision(shard);
         let lane = &mut self.lanes[shard];
         let short = lane.waiting.len() <= SHORT_QUEUE_ITEMS;
         let seen = lane.looked_at.is_some_and(|(looked_at_revision, at_ms)| {
             looked_at_revision == revision && now_ms.saturating_sub(at_ms) < Self::poll_interval_ms()
         });
-        if seen && !(lane.has_new_items && short) {
-            return false;
+        if seen {
+            return (lane.has_new_items && short).then(|| {
+                lane.has_new_items = false;
+                lane.looked_at_items
+            });
         }
         lane.has_new_items = false;
         lane.looked_at = Some((revision, now_ms));
-        true
+        Some(0)
     }
 
     fn plan_reserve(&mut self, now_ms: u64, shard: ShardId) -> Option<Call> {
-        if !self.is_worth_a_look(now_ms, shard) {
-            return None;
-        }
+        self.worth_a_look(now_ms, shard)?;
         let mut bring_in: Vec<BringIn> = Vec::new();
         let mut overdue: Vec<SkuKey> = Vec::new();
-        let mut looks: HashMap<SkuKey, SkuLook> = HashMap::new();
+        let mut looks: HashMap<SkuKey, SkuLook> = HashMap::default();
         for (announced, units, since_ms) in self.view.arriving(shard) {
             let seen =
                 looks.entry(announced.sku).or_insert_with(|| self.look_at(now_ms, shard, announced.sku));
@@ -134,7 +149,7 @@ impl<T> Stock<T> {
         while not_looked_at > 0 && sent.len() < self.settings.batch_items_max {
             let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
             not_looked_at = not_looked_at.saturating_sub(1);
-            match self.look(now_ms, shard, &waiting, looks) {
+            match self.look(now_ms, shard, &waiting, looks, true) {
                 Look::Send => sent.push(waiting),
                 Look::Tell(outcome) => self.tell(&mut waiting, outcome),
                 Look::Wait { missing } => {
@@ -147,7 +162,9 @@ impl<T> Stock<T> {
                 }
             }
         }
-        self.lanes[shard].waiting.rotate_left(not_looked_at);
+        let lane = &mut self.lanes[shard];
+        lane.looked_at_items = lane.waiting.len().saturating_sub(not_looked_at);
+        lane.waiting.rotate_left(not_looked_at);
         sent
     }
 
@@ -167,19 +184,22 @@ impl<T> Stock<T> {
             self.lanes[shard].waiting.extend(still);
         }
         self.lanes[shard].missing.retain(|sku, _| !overdue.contains(sku));
-        self.lanes[shard].has_new_items = true;
+        self.lanes[shard].look_again();
     }
 
     fn look_at(&self, now_ms: u64, shard: ShardId, sku: SkuKey) -> SkuLook {
         SkuLook { here: self.view.free(sku, shard), left: self.left(sku, now_ms) }
     }
 
+    /// `sends`: whether the shard can be called. While a call is out, whoever could be sent waits, and is asked for a
+    /// standing when it is his turn.
     fn look(
         &self,
         now_ms: u64,
         shard: ShardId,
         waiting: &Waiting<T>,
         looks: &mut HashMap<SkuKey, SkuLook>,
+        sends: bool,
     ) -> Look {
         let item = &waiting.item;
         let wanted = u32::from(item.quantity);
@@ -188,6 +208,10 @@ impl<T> Stock<T> {
         // The duplicate rung comes before any outcome, and is not asked for those who go on waiting.
         let told = |outcome| Look::Tell(self.standing_outcome(waiting).unwrap_or(outcome));
         if waiting.in_doubt || ready && seen.here >= wanted {
+            if !waiting.in_doubt && !sends {
+                seen.here = seen.here.saturating_sub(wanted);
+                return Look::Wait { missing: 0 };
+            }
             if let Some(outcome) = self.standing_outcome(waiting) {
                 return Look::Tell(outcome);
             }

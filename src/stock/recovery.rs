@@ -138,7 +138,10 @@ impl<T> Stock<T> {
             }
         }
         self.recoveries.offered = self.recoveries.offered.saturating_add(lost.len() as u64);
-        for waiting in &mut self.lanes[shard].waiting {
+        let lane = &mut self.lanes[shard];
+        // Who was patient may be told UNCONFIRMED earlier now.
+        lane.late_at_ms = 0;
+        for waiting in &mut lane.waiting {
             if lost.remove(&waiting.item.order).is_some() {
                 waiting.promised = true;
                 waiting.in_doubt = true;

@@ -145,19 +145,25 @@ impl<T> Stock<T> {
     pub fn tick(&mut self, now_ms: u64) {
         for shard in ShardId::ALL {
             self.tell_late_waiters(now_ms, shard);
-            let Some(mut flight) = self.lanes[shard].in_flight.take() else { continue };
-            for waiting in &mut flight.items {
-                if waiting.ticket.is_some() && waiting.unconfirmed_at_ms <= now_ms {
-                    self.tell_unconfirmed(waiting);
-                }
-            }
-            let overdue = flight.resend_at_ms.is_none() && flight.lost_at_ms <= now_ms;
-            let number = flight.call.number;
-            self.lanes[shard].in_flight = Some(flight);
-            if overdue {
+            self.tell_unconfirmed_in_flight(now_ms, shard);
+            let Some(flight) = &self.lanes[shard].in_flight else { continue };
+            if flight.resend_at_ms.is_none() && flight.lost_at_ms <= now_ms {
+                let number = flight.call.number;
                 self.on_no_reply(now_ms, shard, number);
             }
         }
+    }
+
+    fn tell_unconfirmed_in_flight(&mut self, now_ms: u64, shard: ShardId) {
+        let is_time = |flight: &mut InFlight<T>| flight.unconfirmed_at_ms <= now_ms;
+        let Some(mut flight) = self.lanes[shard].in_flight.take_if(is_time) else { return };
+        for waiting in &mut flight.items {
+            if waiting.ticket.is_some() && waiting.unconfirmed_at_ms <= now_ms {
+                self.tell_unconfirmed(waiting);
+            }
+        }
+        flight.unconfirmed_at_ms = InFlight::unconfirmed_at_ms_of(&flight.items);
+        self.lanes[shard].in_flight = Some(flight);
     }
 
     /// Tells ENDED to those who wait in an activity that is over. What is at the store, or may be, runs to its end.
@@ -171,7 +177,7 @@ impl<T> Stock<T> {
                 }
                 let outcome = self.standing_outcome(&waiting).unwrap_or(Outcome::Ended);
                 self.tell(&mut waiting, outcome);
-                self.lanes[shard].has_new_items = true;
+                self.lanes[shard].look_again();
             }
         }
     }
@@ -184,16 +190,11 @@ impl<T> Stock<T> {
     /// Whoever was never sent, or whose call certainly came to nothing, is BUSY; of the others the gateway does not
     /// know yet, and goes on asking.
     fn tell_late_waiters(&mut self, now_ms: u64, shard: ShardId) {
-        let is_late = |waiting: &Waiting<T>| {
-            if waiting.in_doubt {
-                waiting.ticket.is_some() && waiting.unconfirmed_at_ms <= now_ms
-            } else {
-                waiting.patience_until_ms <= now_ms
-            }
-        };
-        if !self.lanes[shard].waiting.iter().any(is_late) {
+        if self.lanes[shard].late_at_ms > now_ms {
             return;
         }
+        let is_late = |waiting: &Waiting<T>| waiting.late_at_ms() <= now_ms;
+        self.lanes[shard].late_at_ms = u64::MAX;
         for _ in 0..self.lanes[shard].waiting.len() {
             let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
             if is_late(&waiting) && waiting.promised && !waiting.in_doubt {
@@ -208,9 +209,9 @@ impl<T> Stock<T> {
                 }
                 self.tell_unconfirmed(&mut waiting);
             }
-            self.lanes[shard].waiting.push_back(waiting);
+            self.lanes[shard].put(waiting);
         }
         // What the late ones missed is no longer missed.
-        self.lanes[shard].has_new_items = true;
+        self.lanes[shard].look_again();
     }
 }
