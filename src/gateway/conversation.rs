@@ -99,6 +99,18 @@ impl Conversation {
         out: &mut BytesMut,
         out_bytes_max: usize,
     ) -> Answered {
+        let answered = self.answer_frames(now, bytes, out, out_bytes_max);
+        self.session.knock();
+        answered
+    }
+
+    fn answer_frames(
+        &mut self,
+        now: Now,
+        bytes: &[u8],
+        out: &mut BytesMut,
+        out_bytes_max: usize,
+    ) -> Answered {
         let mut consumed: usize = 0;
         let mut warm: usize = 0;
         while let Some(rest) = bytes.get(consumed..) {

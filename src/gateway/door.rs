@@ -58,16 +58,20 @@ impl Door {
         }
     }
 
-    /// Gives the BUY back when its shard's queue is full.
+    /// Gives the BUY back when its shard's queue is full. The stock task hears of it by [`knock`](Self::knock), once for
+    /// all that one wake brings: woken by the first, it would ask the store for that one alone.
     pub(super) fn put(&self, admitted: Admitted) -> Result<(), Admitted> {
         let shard = ShardId::of(admitted.purchase.user);
         let queue = &self.queues[shard];
         if queue.len().saturating_add(self.behind[shard].load(Ordering::Relaxed)) >= self.items_max {
             return Err(admitted);
         }
-        queue.push(admitted)?;
+        queue.push(admitted)
+    }
+
+    /// Tells the stock task that something was put in.
+    pub(super) fn knock(&self) {
         self.wake.notify_one();
-        Ok(())
     }
 
     /// Everything that waits for a shard now. It is counted as taken before it leaves its queue, so that whoever

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::clock::Now;
 use super::counters::Event;
 use super::peer::Peer;
+use super::post::Round;
 use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
 use super::trouble::Trouble;
 use super::{Core, Settings};
@@ -109,7 +110,8 @@ impl LookupTask {
                     let (status, hint_ms, reply) = told(&lookup, found, &mut trouble);
                     sheet.status(status);
                     sheet.event(Event::LookedUp, 1);
-                    lookup.peer.answer(Opcode::Result, lookup.request_id, status, hint_ms, &reply);
+                    let mut round = Round::default();
+                    lookup.peer.answer(Opcode::Result, lookup.request_id, status, hint_ms, &reply, &mut round);
                 }
                 else => return,
             }

@@ -11,6 +11,7 @@ mod connection;
 mod conversation;
 mod counters;
 mod deadlines;
+mod delivery;
 mod door;
 mod funnel;
 mod life;

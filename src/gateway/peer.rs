@@ -12,8 +12,13 @@ use std::task::Waker;
 use atomic_waker::AtomicWaker;
 use bytes::{BufMut, BytesMut};
 
-use super::post::Post;
+use super::post::{Post, Round};
 use crate::protocol::{Head, Opcode, Order, Reply, Status, UserId, encode, put_tlv, tlv};
+
+/// A BUY's reply with its ORDER body, and the push of the order behind it.
+const ANSWER_BYTES: usize = 128;
+/// Answers for which room is made at once.
+const ANSWERS_EXPECTED_MAX: usize = 32;
 
 #[derive(Debug, Default)]
 struct Outbox {
@@ -94,10 +99,14 @@ impl Peer {
         status: Status,
         hint_ms: u32,
         reply: &Reply,
+        round: &mut Round,
     ) {
         let head = Head::reply(opcode, request_id, status, hint_ms);
         {
             let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
+            if outbox.bytes.is_empty() {
+                outbox.bytes.reserve(self.answers_bytes_expected());
+            }
             encode(&mut outbox.bytes, head, |_| {}, |body| reply.write(body));
         }
         // Announced before it is counted as answered: a connection that ends when nothing is in flight looks for mail
@@ -105,12 +114,18 @@ impl Peer {
         let is_first = !self.has_mail.swap(true, Ordering::AcqRel);
         let was_last = self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
         if is_first || was_last {
-            self.call();
+            self.call(round);
         }
     }
 
+    /// A guess at what comes into an empty outbox before it is taken: outcomes come in batches.
+    fn answers_bytes_expected(&self) -> usize {
+        let in_flight = usize::try_from(self.in_flight()).unwrap_or(usize::MAX);
+        in_flight.min(ANSWERS_EXPECTED_MAX).saturating_mul(ANSWER_BYTES)
+    }
+
     /// Leaves a `RESULT_PUSH`; `user` is named on service connections. False if it had to be dropped.
-    pub(super) fn push(&self, user: Option<UserId>, order: Order) -> bool {
+    pub(super) fn push(&self, user: Option<UserId>, order: Order, round: &mut Round) -> bool {
         let head = Head::reply(Opcode::ResultPush, 0, Status::Ok, 0);
         let ext = |out: &mut BytesMut| {
             if let Some(user) = user {
@@ -129,16 +144,16 @@ impl Peer {
         }
         // Woken once for all that is left before it looks.
         if !self.has_mail.swap(true, Ordering::AcqRel) {
-            self.call();
+            self.call(round);
         }
         true
     }
 
     /// Has the connection woken by its worker. Without a waker it is called already and has not come yet, or nobody
     /// waits here.
-    fn call(&self) {
+    fn call(&self, round: &mut Round) {
         if let Some(waker) = self.waker.take() {
-            self.post.put(waker);
+            self.post.put(waker, round);
         }
     }
 
@@ -175,7 +190,14 @@ mod tests {
         let (ask, asked) = std::sync::mpsc::sync_channel(0);
         let stock_task = thread::spawn(move || {
             while let Ok(request_id) = asked.recv() {
-                answering.answer(Opcode::Buy, request_id, Status::SoldOut, 0, &Reply::Empty);
+                answering.answer(
+                    Opcode::Buy,
+                    request_id,
+                    Status::SoldOut,
+                    0,
+                    &Reply::Empty,
+                    &mut Round::default(),
+                );
             }
         });
         for request_id in 1..=20_000 {

@@ -4,6 +4,7 @@
 //! does no I/O and reads no clock. Faults of the stream end the connection, faults of a request are answered and
 //! leave it alive, and both are counted.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -60,11 +61,20 @@ pub(super) struct Session {
     held: Held,
     /// GOAWAY was sent: nothing new is done.
     pub(super) going_away: bool,
+    /// BUYs were put into the stock task's queue, and it was not told.
+    has_to_knock: Cell<bool>,
 }
 
 impl Session {
     pub(super) const fn new(worker: Arc<Worker>, peer: Arc<Peer>) -> Self {
-        Self { worker, peer, stage: Stage::New, held: Held::new(), going_away: false }
+        Self {
+            worker,
+            peer,
+            stage: Stage::New,
+            held: Held::new(),
+            going_away: false,
+            has_to_knock: Cell::new(false),
+        }
     }
 
     pub(super) const fn is_authenticated(&self) -> bool {
@@ -95,6 +105,13 @@ impl Session {
             }
         }
         WARM_FRAMES
+    }
+
+    /// The frames of this wake are handled: the stock task is told of their BUYs.
+    pub(super) fn knock(&self) {
+        if self.has_to_knock.take() {
+            self.worker.core.funnel.door.knock();
+        }
     }
 
     /// Handles one complete frame, in the order of precedence that protocol.md gives.
@@ -259,7 +276,10 @@ impl Session {
             return;
         }
         match self.worker.core.funnel.buy(now, ask) {
-            Ok(()) => self.worker.sheet.rung(Rung::Passed),
+            Ok(()) => {
+                self.worker.sheet.rung(Rung::Passed);
+                self.has_to_knock.set(true);
+            }
             Err(refusal) => {
                 self.worker.sheet.rung(refusal.rung);
                 if matches!(refusal.status, Status::Already | Status::Unconfirmed) {

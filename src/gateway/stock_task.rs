@@ -13,12 +13,12 @@ use tokio::time::MissedTickBehavior;
 use super::Core;
 use super::arrival::{Arrival, Told};
 use super::counters::{Event, Sheet};
+use super::delivery::Delivery;
 use super::door::{Admitted, Ticket};
 use super::on_sale::OnSale;
 use super::recoveries::Recoveries;
-use super::reply_parts::{busy_hint_ms, order_of};
 use super::trouble::{Trouble, Unanswered};
-use crate::protocol::{ActivityState, Opcode, OrderState, Reply, Status};
+use crate::protocol::{ActivityState, OrderState};
 use crate::stock::calls::{Call, Gen, RecoveryCall, ShardId};
 use crate::stock::{Outcome, PerShard, Stock};
 use crate::store::{FEED_PAGE_EVENTS, FeedRead, HandIn, ReservationStore, crash_point};
@@ -52,6 +52,7 @@ pub(super) struct StockState {
 pub(super) struct StockTask<S> {
     core: Arc<Core>,
     sheet: Arc<Sheet>,
+    delivery: Delivery,
     store: Arc<S>,
     stock: Stock<Ticket>,
     recoveries: Recoveries<S>,
@@ -76,9 +77,11 @@ impl<S: ReservationStore> StockTask<S> {
         stock: Stock<Ticket>,
         state: watch::Sender<StockState>,
     ) -> Self {
+        let sheet = core.counters.sheet();
         Self {
             on_sale: core.funnel.on_sale.load_full(),
-            sheet: core.counters.sheet(),
+            delivery: Delivery::new(Arc::clone(&core), Arc::clone(&sheet)),
+            sheet,
             core,
             recoveries: Recoveries::new(Arc::clone(&store)),
             store,
@@ -121,6 +124,7 @@ impl<S: ReservationStore> StockTask<S> {
                     recovery.set(store.next_recovery(call.generation));
                 }
                 Some(arrival) = arrivals.recv() => {
+                    self.take_in_events_at_hand();
                     self.take_in(arrival, &mut snapshots_asked, &mut reading);
                     while let Ok(arrival) = arrivals.try_recv() {
                         self.take_in(arrival, &mut snapshots_asked, &mut reading);
@@ -148,7 +152,7 @@ impl<S: ReservationStore> StockTask<S> {
         for shard in ShardId::all() {
             for Admitted { ticket, purchase, arrived_ms } in self.core.funnel.door.take(shard) {
                 if let Err(ticket) = self.stock.push(arrived_ms, ticket, purchase) {
-                    self.answer(&ticket, Outcome::Busy);
+                    self.delivery.deliver(vec![(ticket, Outcome::Busy)], Vec::new());
                 }
             }
         }
@@ -249,6 +253,15 @@ impl<S: ReservationStore> StockTask<S> {
         }
     }
 
+    /// What the answers that have arrived did, where the store's feeds are in this process: known from its event, an
+    /// order needs to be looked at only once, and its push goes out with its answer.
+    fn take_in_events_at_hand(&mut self) {
+        let now_ms = self.now_ms();
+        for (shard, events) in self.store.events_at_hand(&self.stock.feed_positions()) {
+            self.stock.on_events(now_ms, shard, &events);
+        }
+    }
+
     fn on_feeds(&mut self, now_ms: u64, began_ms: u64, reads: Vec<(ShardId, FeedRead)>) {
         self.feeds_brought_events = !reads.is_empty();
         let mut read_to_the_end = PerShard::new(|_| true);
@@ -337,14 +350,9 @@ impl<S: ReservationStore> StockTask<S> {
     }
 
     fn deliver(&mut self) {
-        for (ticket, outcome) in self.stock.take_outcomes() {
-            self.answer(&ticket, outcome);
-        }
+        let outcomes = self.stock.take_outcomes();
+        self.delivery.deliver(outcomes, self.stock.take_news());
         self.sheet.event(Event::OfferedAgain, self.stock.take_offered());
-        for (user, mark) in self.stock.take_news() {
-            let pushed = self.core.subscribers.push(user, order_of(mark));
-            self.sheet.event(Event::Push, pushed);
-        }
         for shard in ShardId::all() {
             self.core.funnel.door.set_behind(shard, self.stock.waiting(shard));
         }
@@ -358,34 +366,6 @@ impl<S: ReservationStore> StockTask<S> {
         if self.core.funnel.door.told() {
             // For those who wait until nothing is unfinished.
             self.state.send_modify(|_| {});
-        }
-    }
-
-    fn answer(&self, ticket: &Ticket, outcome: Outcome) {
-        let (status, hint_ms, reply) = match outcome {
-            Outcome::Queued(mark) => (Status::Queued, 0, Reply::Order(order_of(mark))),
-            Outcome::Already(mark) => (Status::Already, 0, Reply::Order(order_of(mark))),
-            Outcome::NotAgain => (Status::NotAgain, 0, Reply::Empty),
-            Outcome::Ended => (Status::Ended, 0, Reply::Empty),
-            Outcome::SoldOut => (Status::SoldOut, 0, Reply::Empty),
-            Outcome::Insufficient(left) => (Status::Insufficient, busy_hint_ms(), Reply::Left { left }),
-            Outcome::Busy => (Status::Busy, busy_hint_ms(), Reply::Empty),
-            Outcome::Unconfirmed(order_number) => {
-                (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
-            }
-        };
-        self.sheet.status(status);
-        if status == Status::Queued {
-            crash_point::pass("gateway.before_queued");
-        }
-        ticket.peer.answer(Opcode::Buy, ticket.request_id, status, hint_ms, &reply);
-        if status == Status::Queued {
-            crash_point::pass("gateway.after_queued");
-        }
-        // A service connection hears of the order from now on.
-        let has_order = matches!(outcome, Outcome::Queued(_) | Outcome::Already(_) | Outcome::Unconfirmed(_));
-        if has_order && ticket.names_user {
-            self.core.subscribers.subscribe(ticket.user, &ticket.peer, true);
         }
     }
 }

@@ -8,9 +8,11 @@ use std::sync::{Arc, Weak};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use dashmap::mapref::one::RefMut;
 use foldhash::fast::RandomState;
 
 use super::peer::Peer;
+use super::post::Round;
 use crate::protocol::{Order, UserId};
 
 /// Connections per user; more than this many hear nothing (RESULT is the truth).
@@ -48,6 +50,18 @@ impl Subscriptions {
         .iter()
     }
 
+    /// Pushes an order to all of them; to how many it was handed.
+    fn push(&self, user: UserId, order: Order, round: &mut Round) -> u64 {
+        let mut pushed: u64 = 0;
+        for subscription in self.iter() {
+            if let Some(peer) = subscription.peer.upgrade() {
+                let handed = peer.push(subscription.names_user.then_some(user), order, round);
+                pushed = pushed.saturating_add(u64::from(handed));
+            }
+        }
+        pushed
+    }
+
     /// Adds a connection that is not there, unless too many are; those that are gone make room.
     fn add(self, new: Subscription) -> Self {
         let mut several = match self {
@@ -74,16 +88,37 @@ pub(super) struct Subscribers {
 impl Subscribers {
     /// `names_user`: whether pushes name the user, as they do on service connections.
     pub(super) fn subscribe(&self, user: UserId, peer: &Arc<Peer>, names_user: bool) {
+        drop(self.subscribed(user, peer, names_user));
+    }
+
+    /// Subscribes a service connection and pushes the order, in one look.
+    pub(super) fn subscribe_and_push(
+        &self,
+        user: UserId,
+        peer: &Arc<Peer>,
+        order: Order,
+        round: &mut Round,
+    ) -> u64 {
+        self.subscribed(user, peer, true).push(user, order, round)
+    }
+
+    fn subscribed(
+        &self,
+        user: UserId,
+        peer: &Arc<Peer>,
+        names_user: bool,
+    ) -> RefMut<'_, UserId, Subscriptions> {
         match self.by_user.entry(user) {
             // A back end that asks again for the same user: nothing is made anew.
-            Entry::Occupied(occupied) if occupied.get().iter().any(|known| known.is_of(peer)) => {}
-            Entry::Vacant(vacant) => {
-                drop(vacant.insert(Subscriptions::One(Subscription::of(peer, names_user))));
+            Entry::Occupied(occupied) if occupied.get().iter().any(|known| known.is_of(peer)) => {
+                occupied.into_ref()
             }
-            Entry::Occupied(mut occupied) => {
-                let none = Subscriptions::Several(Vec::new());
-                let known = std::mem::replace(occupied.get_mut(), none);
-                *occupied.get_mut() = known.add(Subscription::of(peer, names_user));
+            Entry::Vacant(vacant) => vacant.insert(Subscriptions::One(Subscription::of(peer, names_user))),
+            Entry::Occupied(occupied) => {
+                let mut subscriptions = occupied.into_ref();
+                let known = std::mem::replace(&mut *subscriptions, Subscriptions::Several(Vec::new()));
+                *subscriptions = known.add(Subscription::of(peer, names_user));
+                subscriptions
             }
         }
     }
@@ -100,15 +135,7 @@ impl Subscribers {
     }
 
     /// Pushes an order to all of the user's connections; to how many it was handed.
-    pub(super) fn push(&self, user: UserId, order: Order) -> u64 {
-        let Some(subscriptions) = self.by_user.get(&user) else { return 0 };
-        let mut pushed: u64 = 0;
-        for subscription in subscriptions.iter() {
-            if let Some(peer) = subscription.peer.upgrade() {
-                let handed = peer.push(subscription.names_user.then_some(user), order);
-                pushed = pushed.saturating_add(u64::from(handed));
-            }
-        }
-        pushed
+    pub(super) fn push(&self, user: UserId, order: Order, round: &mut Round) -> u64 {
+        self.by_user.get(&user).map_or(0, |subscriptions| subscriptions.push(user, order, round))
     }
 }

@@ -61,6 +61,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The order that it tells of: there is one, or may be.
+    pub const fn order(&self) -> Option<OrderNumber> {
+        match self {
+            Self::Queued(mark) | Self::Already(mark) => Some(mark.order),
+            Self::Unconfirmed(order) => Some(*order),
+            Self::NotAgain | Self::SoldOut | Self::Insufficient(_) | Self::Ended | Self::Busy => None,
+        }
+    }
+
     /// Whether it says that the order asked for does not exist and will not.
     pub(super) const fn is_refusal(&self) -> bool {
         !matches!(self, Self::Queued(_) | Self::Unconfirmed(_))

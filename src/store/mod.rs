@@ -85,6 +85,14 @@ pub trait ReservationStore: Send + Sync + 'static {
         wait: Duration,
     ) -> impl Future<Output = Result<Vec<(ShardId, FeedRead)>, StoreError>> + Send;
 
+    /// Events after `after` that are at hand without asking anybody: those of a store whose feeds are in this process,
+    /// where what a call did is published before it is answered. Other stores bring events by
+    /// [`read_feeds`](Self::read_feeds) alone.
+    fn events_at_hand(&self, after: &FeedPositions) -> Vec<(ShardId, Vec<Event>)> {
+        let _ = after;
+        Vec::new()
+    }
+
     /// The time since the Unix epoch by the clock that all gateways of this store open and close by. `None`: only one
     /// gateway can use it, and its wall clock is that clock.
     fn sale_time(&self) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send {

@@ -130,6 +130,15 @@ impl Feeds {
         }
     }
 
+    /// Events after `after`, where there is no gap.
+    pub(super) fn events(&self, after: &FeedPositions) -> Vec<(ShardId, Vec<Event>)> {
+        let events = |(shard, read)| match read {
+            FeedRead::Events(events) => Some((shard, events)),
+            FeedRead::Gap | FeedRead::Unread => None,
+        };
+        self.news(after).into_iter().filter_map(events).collect()
+    }
+
     fn news(&self, after: &FeedPositions) -> Vec<(ShardId, FeedRead)> {
         let mut news = Vec::new();
         for ((shard, ring), (generation, seq)) in ShardId::all().zip(&self.rings).zip(after) {

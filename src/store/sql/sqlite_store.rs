@@ -17,7 +17,7 @@ use super::operator::OperatorConnection;
 use super::read;
 use super::writer::{Answer, CallJob, Job, Writer, now_ms};
 use crate::protocol::{ActivityId, UserId};
-use crate::stock::calls::{Call, Gen, Mark, Reply, ShardId, Snapshot};
+use crate::stock::calls::{Call, Event, Gen, Mark, Reply, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 
@@ -116,6 +116,10 @@ impl ReservationStore for SqliteStore {
         wait: Duration,
     ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
         Ok(self.feeds.read(after, wait).await)
+    }
+
+    fn events_at_hand(&self, after: &FeedPositions) -> Vec<(ShardId, Vec<Event>)> {
+        self.feeds.events(after)
     }
 }
 
