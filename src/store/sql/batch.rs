@@ -1,7 +1,9 @@
 //! What a group of calls does to the rows it touches: the stock protocol's rules, as a pure computation.
 //!
 //! The writer task reads the rows a transaction needs into a [`Batch`], executes the calls on it one after the
-//! other and writes back what changed. Nothing outlives the transaction, so there is no cache to roll back.
+//! other and writes back what changed. Once that is committed, the next transaction may go on from the rows
+//! ([`Batch::go_on`]) as long as nobody else has changed the database; a transaction that fails takes them with it, so
+//! there is nothing to roll back.
 //! No I/O, no clock. A caller's mistake (wrong shard, a number used twice) refuses that item alone and is
 //! logged; it never fails the calls beside it.
 
@@ -78,6 +80,27 @@ impl Batch {
             orders: Vec::new(),
             events: Vec::new(),
         }
+    }
+
+    /// The rows as they stand after the commit, for the next transaction. Marks and numbers are looked up anew; only
+    /// their room is kept.
+    pub(super) fn go_on(mut self, now_ms: u64) -> Self {
+        self.now_ms = now_ms;
+        self.stock.values_mut().for_each(|row| row.changed = false);
+        self.transfers.values_mut().flat_map(BTreeMap::values_mut).for_each(|row| row.changed = false);
+        self.last_calls.values_mut().for_each(|call| call.changed = false);
+        self.marks.clear();
+        self.owners.clear();
+        self.trusts_numbers = false;
+        self.orders.clear();
+        self.events.clear();
+        self
+    }
+
+    /// How many rows the next transaction would go on from.
+    pub(super) fn rows(&self) -> usize {
+        let sum = self.stock.len().saturating_add(self.transfers.len());
+        sum.saturating_add(self.last_calls.len())
     }
 
     /// Makes room for so many new orders.

@@ -64,10 +64,34 @@ pub(super) async fn load(
     wanted: &Wanted,
     now_ms: u64,
 ) -> Result<Batch, Failure> {
-    let mut batch = read_head(connection, now_ms).await?;
-    read_calls(connection, wanted, &mut batch).await?;
-    read_stock(connection, wanted, &mut batch).await?;
+    let batch = read_head(connection, now_ms).await?;
+    load_more(connection, wanted, batch).await
+}
+
+/// Reads what a transaction needs besides the rows that it goes on from.
+pub(super) async fn load_more(
+    connection: &mut SqliteConnection,
+    wanted: &Wanted,
+    mut batch: Batch,
+) -> Result<Batch, Failure> {
+    let (mut calls, mut stock, mut transfers) =
+        (wanted.calls.clone(), wanted.stock.clone(), wanted.transfers.clone());
+    calls.retain(|key| !batch.last_calls.contains_key(key));
+    stock.retain(|key| !batch.stock.contains_key(key));
+    transfers.retain(|key| !batch.transfers.contains_key(key));
+    read_calls(connection, &calls, &mut batch).await?;
+    read_stock(connection, &stock, &mut batch).await?;
+    read_transfers(connection, &transfers, &mut batch).await?;
+    // That there are none is known as well.
+    for key in transfers {
+        batch.transfers.entry(key).or_default();
+    }
     Ok(batch)
+}
+
+/// Differs from what it was at another moment of this connection if another one has changed the database in between.
+pub(super) async fn data_version(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await
 }
 
 async fn read_head(connection: &mut SqliteConnection, now_ms: u64) -> Result<Batch, Failure> {
@@ -91,11 +115,11 @@ async fn read_head(connection: &mut SqliteConnection, now_ms: u64) -> Result<Bat
 
 async fn read_calls(
     connection: &mut SqliteConnection,
-    wanted: &Wanted,
+    wanted: &[(ProcessNumber, ShardId)],
     batch: &mut Batch,
 ) -> Result<(), Failure> {
     type Row = (u32, u8, i64, Vec<u8>);
-    let rows: Vec<Row> = read(connection, &READ_CALLS, &wanted.calls, |query, (process, shard)| {
+    let rows: Vec<Row> = read(connection, &READ_CALLS, wanted, |query, (process, shard)| {
         query.bind(process.0).bind(shard.number())
     })
     .await?;
@@ -109,15 +133,23 @@ async fn read_calls(
 
 async fn read_stock(
     connection: &mut SqliteConnection,
-    wanted: &Wanted,
+    wanted: &[(ShardId, SkuKey)],
     batch: &mut Batch,
 ) -> Result<(), Failure> {
-    let rows: Vec<(u8, u32, u16, u32, i64)> = read(connection, &READ_STOCK, &wanted.stock, bind_sku).await?;
+    let rows: Vec<(u8, u32, u16, u32, i64)> = read(connection, &READ_STOCK, wanted, bind_sku).await?;
     for (shard, activity, sku, free, pay_within_ms) in rows {
         let row = StockRow { free, pay_within_ms: unsigned(pay_within_ms)?, changed: false };
         batch.stock.insert((shard_id(shard)?, sku_key(activity, sku)), row);
     }
-    let rows: Vec<TransferColumns> = read(connection, &READ_TRANSFERS, &wanted.transfers, bind_sku).await?;
+    Ok(())
+}
+
+async fn read_transfers(
+    connection: &mut SqliteConnection,
+    wanted: &[(ShardId, SkuKey)],
+    batch: &mut Batch,
+) -> Result<(), Failure> {
+    let rows: Vec<TransferColumns> = read(connection, &READ_TRANSFERS, wanted, bind_sku).await?;
     for columns in rows {
         let (shard, sku, peer, row) = transfer(columns)?;
         batch.transfers.entry((shard, sku)).or_default().insert(peer, row);

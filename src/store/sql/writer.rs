@@ -4,7 +4,9 @@
 //! the disk, executes them in one `BEGIN IMMEDIATE` transaction (group commit), publishes their events and only
 //! then answers. A caller that gives up changes nothing: its call is executed and the reply stored.
 //! When a transaction fails (disk full, database locked), every call in it is answered "unavailable", nothing
-//! is published, and the connection is replaced; the truth is in SQL alone, so there is nothing to undo.
+//! is published, and the connection is replaced; the truth is in SQL alone, so there is nothing to undo. The rows
+//! that a committed transaction has left are not read again by the next one, unless another connection has changed the
+//! database in between.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -13,6 +15,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
+use super::batch::Batch;
 use super::error::Failure;
 use super::feed::Feeds;
 use super::lock::FolderLock;
@@ -27,6 +30,9 @@ use crate::store::{Registration, StoreError};
 const CALLS_MAX: usize = 64;
 /// A transaction with this many items takes no further call.
 const ITEMS_ENOUGH: usize = 4096;
+
+/// More rows than this are not kept for the next transaction: it would walk over those that it does not need.
+const KNOWN_ROWS_MAX: usize = 4096;
 
 /// What a transaction looks up before it decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +66,9 @@ pub(super) struct CallJob {
 pub(super) struct Writer {
     options: SqliteConnectOptions,
     connection: Option<SqliteConnection>,
+    /// What the last transaction of this connection has left, and the database's version in it. Whatever else the
+    /// connection is used for forgets it.
+    known: Option<(i64, Batch)>,
     jobs: mpsc::Receiver<Job>,
     feeds: Arc<Feeds>,
     failures: Failures,
@@ -75,7 +84,15 @@ impl Writer {
         feeds: Arc<Feeds>,
         lock: FolderLock,
     ) -> Self {
-        Self { options, connection: Some(connection), jobs, feeds, failures: Failures::default(), lock }
+        Self {
+            options,
+            connection: Some(connection),
+            known: None,
+            jobs,
+            feeds,
+            failures: Failures::default(),
+            lock,
+        }
     }
 
     /// Runs until every sender is gone or [`Job::Close`] came.
@@ -142,10 +159,17 @@ impl Writer {
         trust: Trust,
     ) -> Result<Vec<Reply>, Failure> {
         let feeds = Arc::clone(&self.feeds);
+        let known = self.known.take();
         let (connection, jobs) = self.connect().await?;
         let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
         collect(jobs, group, other);
-        let mut batch = rows::load(&mut transaction, &wanted(group), now_ms()).await?;
+        let version = rows::data_version(&mut transaction).await?;
+        let mut batch = match known.filter(|(known_version, _)| *known_version == version) {
+            Some((_, batch)) => {
+                rows::load_more(&mut transaction, &wanted(group), batch.go_on(now_ms())).await?
+            }
+            None => rows::load(&mut transaction, &wanted(group), now_ms()).await?,
+        };
         if trust == Trust::Nobody || !batch.suffices_for(group.iter().map(|job| &job.call)) {
             let numbers = if trust == Trust::Nobody { order_numbers(group) } else { Vec::new() };
             rows::read_marks(&mut transaction, &marks(group), &numbers, &mut batch).await?;
@@ -157,7 +181,8 @@ impl Writer {
         let replies = group.iter().map(|job| batch.execute(&job.call)).collect();
         rows::store(&mut transaction, &batch).await?;
         transaction.commit().await?;
-        feeds.publish(batch.events);
+        feeds.publish(std::mem::take(&mut batch.events));
+        self.known = Some((version, batch)).filter(|(_, batch)| batch.rows() <= KNOWN_ROWS_MAX);
         Ok(replies)
     }
 
@@ -182,6 +207,7 @@ impl Writer {
     }
 
     async fn connect(&mut self) -> Result<(&mut SqliteConnection, &mut mpsc::Receiver<Job>), Failure> {
+        self.known = None;
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => SqliteConnection::connect_with(&self.options).await?,
