@@ -100,7 +100,7 @@ impl Conversation {
         out_bytes_max: usize,
     ) -> Answered {
         let answered = self.answer_frames(now, bytes, out, out_bytes_max);
-        self.session.knock();
+        self.session.knock.settle(&self.session.worker.core.funnel.door);
         answered
     }
 

@@ -3,6 +3,7 @@
 //! Connections put admitted BUYs in without waiting; the stock task takes them out. Full means BUSY: what was
 //! accepted is never dropped for what comes later.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,8 +59,7 @@ impl Door {
         }
     }
 
-    /// Gives the BUY back when its shard's queue is full. The stock task hears of it by [`knock`](Self::knock), once for
-    /// all that one wake brings: woken by the first, it would ask the store for that one alone.
+    /// Gives the BUY back when its shard's queue is full. The stock task hears of it by a [`Knock`].
     pub(super) fn put(&self, admitted: Admitted) -> Result<(), Admitted> {
         let shard = ShardId::of(admitted.purchase.user);
         let queue = &self.queues[shard];
@@ -67,11 +67,6 @@ impl Door {
             return Err(admitted);
         }
         queue.push(admitted)
-    }
-
-    /// Tells the stock task that something was put in.
-    pub(super) fn knock(&self) {
-        self.wake.notify_one();
     }
 
     /// Everything that waits for a shard now. It is counted as taken before it leaves its queue, so that whoever
@@ -100,5 +95,28 @@ impl Door {
     pub(super) fn len(&self) -> usize {
         let queued = self.queues.iter().map(|(_, queue)| queue.len()).fold(0, usize::saturating_add);
         queued.saturating_add(self.taken.load(Ordering::SeqCst))
+    }
+}
+
+/// A connection's knock at the door: one for all that one of its wakes puts in. Woken by the first, the stock task would
+/// ask the store for that one alone.
+#[derive(Debug)]
+pub(super) struct Knock(Cell<bool>);
+
+impl Knock {
+    pub(super) const fn new() -> Self {
+        Self(Cell::new(false))
+    }
+
+    /// Something was put in.
+    pub(super) fn owe(&self) {
+        self.0.set(true);
+    }
+
+    /// Wakes the stock task if a knock is owed.
+    pub(super) fn settle(&self, door: &Door) {
+        if self.0.take() {
+            door.wake.notify_one();
+        }
     }
 }

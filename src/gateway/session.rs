@@ -4,7 +4,6 @@
 //! does no I/O and reads no clock. Faults of the stream end the connection, faults of a request are answered and
 //! leave it alive, and both are counted.
 
-use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use bytes::BytesMut;
 
 use super::clock::Now;
 use super::counters::{Ending, Rung};
+use super::door::Knock;
 use super::funnel::{Ask, Found};
 use super::named::Named;
 use super::peer::Peer;
@@ -61,20 +61,13 @@ pub(super) struct Session {
     held: Held,
     /// GOAWAY was sent: nothing new is done.
     pub(super) going_away: bool,
-    /// BUYs were put into the stock task's queue, and it was not told.
-    has_to_knock: Cell<bool>,
+    /// Owed since a BUY of this wake went through the door.
+    pub(super) knock: Knock,
 }
 
 impl Session {
     pub(super) const fn new(worker: Arc<Worker>, peer: Arc<Peer>) -> Self {
-        Self {
-            worker,
-            peer,
-            stage: Stage::New,
-            held: Held::new(),
-            going_away: false,
-            has_to_knock: Cell::new(false),
-        }
+        Self { worker, peer, stage: Stage::New, held: Held::new(), going_away: false, knock: Knock::new() }
     }
 
     pub(super) const fn is_authenticated(&self) -> bool {
@@ -105,13 +98,6 @@ impl Session {
             }
         }
         WARM_FRAMES
-    }
-
-    /// The frames of this wake are handled: the stock task is told of their BUYs.
-    pub(super) fn knock(&self) {
-        if self.has_to_knock.take() {
-            self.worker.core.funnel.door.knock();
-        }
     }
 
     /// Handles one complete frame, in the order of precedence that protocol.md gives.
@@ -278,7 +264,7 @@ impl Session {
         match self.worker.core.funnel.buy(now, ask) {
             Ok(()) => {
                 self.worker.sheet.rung(Rung::Passed);
-                self.has_to_knock.set(true);
+                self.knock.owe();
             }
             Err(refusal) => {
                 self.worker.sheet.rung(refusal.rung);
