@@ -230,6 +230,36 @@ async fn a_commit_that_only_seemed_to_fail_is_a_gap_in_the_feed() {
 }
 
 #[tokio::test]
+async fn what_a_transaction_left_is_read_again_once_anything_else_has_changed_it() {
+    let (installation, mut process) = with_stock(160).await;
+    let home = shard(3);
+    let mut nth = 0..;
+    let mut sell = async |left: u32| {
+        let user = user_of(home, nth.next().unwrap());
+        let item = process.item(user, sku(1), 1);
+        let call = process.reserve(home, vec![item]);
+        let done = process.done(&call).await;
+        assert_eq!((done.answers, done.counters[0].free), (vec![ItemAnswer::Reserved], left));
+    };
+    sell(9).await;
+    sell(8).await;
+    // By a load, on the store's own connection.
+    installation.add_stock(sku(1), 32).await;
+    sell(9).await;
+    // By somebody else's.
+    let mut connection = connect(&installation.folder()).await;
+    sqlx::query("UPDATE stock SET free = 1 WHERE shard = ?")
+        .bind(home.number())
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    sell(0).await;
+    let item = process.item(user_of(home, 99), sku(1), 1);
+    let call = process.reserve(home, vec![item]);
+    assert_eq!(process.done(&call).await.answers, [ItemAnswer::EmptyHere]);
+}
+
+#[tokio::test]
 async fn a_locked_database_makes_calls_unavailable_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     let options = OpenOptions { busy_timeout: Duration::from_millis(50), ..options(folder.path()) };
