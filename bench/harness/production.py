@@ -23,6 +23,7 @@ UNITS = 1_000_000_000
 USERS_WITHOUT_END = 1 << 40
 CONNECTIONS, DEPTH = 64, 64
 DELAYS_MS = (0, 5, 40)
+LATENCY_RATES = (1_000, 5_000, 20_000, 50_000)
 SETTLE_TIMEOUT_S = 180
 PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 
@@ -125,14 +126,21 @@ def winners(mariadb, persistence, arguments):
         middle["redis_us"] = statistics.fmean(one["redis_us"] for one in rounds)
         middle["marks"] = sum(one["answered"] for one in rounds)
         half = int(middle["per_s"] / 2)
+        rates = [*LATENCY_RATES, half] if persistence == "everysec" else [half]
         options = ["--activity", 1, "--service", "--users", USERS_WITHOUT_END, "--first-user", 1 << 50, *shop.token_options]
-        open_loop = generators.flood(addr, gateway.pids, connections=CONNECTIONS, depth=DEPTH, seconds=arguments.seconds,
-                                     rate=half, expected="QUEUED", options=options, core=LOAD_CORE)
+        latencies = []
+        for rate in rates:
+            options[options.index("--first-user") + 1] = (rate + 1) << 44
+            one = generators.flood(addr, gateway.pids, connections=CONNECTIONS, depth=DEPTH, seconds=arguments.seconds,
+                                   rate=rate, expected="QUEUED", options=options, core=LOAD_CORE)
+            latencies.append({"per_s": rate, "p50_us": one["p50_us"], "p99_us": one["p99_us"]})
+        open_loop = latencies[-1]
     bare = bare_script(persistence, round(middle["batch"]), middle["marks"])
     say(f"winners, {persistence}, open loop at {half:,}/s: p50 {open_loop['p50_us']:.0f} µs, p99 {open_loop['p99_us']:.0f} µs; "
         f"bare script {bare:.2f} µs")
     return {"persistence": persistence, **middle, "bare_script_us": bare, "half_per_s": half,
-            "half_p50_us": open_loop["p50_us"], "half_p99_us": open_loop["p99_us"]}
+            "half_p50_us": open_loop["p50_us"], "half_p99_us": open_loop["p99_us"],
+            "latencies": latencies}
 
 
 def bare_script(persistence, batch, marks):
@@ -285,7 +293,9 @@ def markdown(results):
     everysec = next(one for one in results["winners"] if one["persistence"] == "everysec")
     lines += ["", f"The bare script runs in a Redis that fills with as many marks. nginx + Lua + Redis without persistence, on the same cores: "
               f"{results['nginx_per_s']:,.0f} winners/s; with everysec Rushgate's are {everysec['per_s'] / results['nginx_per_s']:.1f} times "
-              "as many.", "", "## A million who cannot win", "",
+              "as many.", "", "### How long a winner waits (everysec, open loop)", "", "| winners/s | p50 | p99 |", "|--:|--:|--:|"]
+    lines += [f"| {one['per_s']:,} | {one['p50_us']:,.0f} µs | {one['p99_us']:,.0f} µs |" for one in everysec["latencies"]]
+    lines += ["", "## A million who cannot win", "",
               f"{doom['requests']:,} requests for {doom['units']:,} units in {doom['seconds']:.1f} s ({doom['per_s']:,.0f}/s): Redis "
               f"executed {doom['commands']:,} commands; 2 × units + 50 a second are {doom['allowed']:,.0f}.", "",
               "## Distance between gateway and Redis", "",

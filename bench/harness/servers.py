@@ -1,11 +1,9 @@
 """Processes of contenders: started on core 0, waited for, stopped by their own id. And the CPU time they used."""
 
-import ctypes
 import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import time
 
@@ -17,7 +15,6 @@ GENERATOR_CORE = "1"
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}.get(os.uname().machine)
 
 
 def on_core(core, command):
@@ -39,20 +36,10 @@ def fresh_folder(name):
     return folder
 
 
-def short_slices(slice_us):
-    """For between fork and exec: threads of this process wait behind others on their core for a slice of theirs at most
-    (Linux 6.12 and later; before, and where it is not allowed, nothing changes)."""
-    if SCHED_SETATTR is None:
-        return
-    # struct sched_attr of 48 bytes: size, policy (0: fair), flags, nice, priority, runtime, deadline, period.
-    attributes = struct.pack("=IIQiIQQQ", 48, 0, 0, 0, 0, slice_us * 1000, 0, 0)
-    ctypes.CDLL(None).syscall(SCHED_SETATTR, 0, attributes, 0)
-
-
 class Server:
     """One server process with its log; `pids` are its own and its workers'."""
 
-    def __init__(self, name, command, folder, environment=None, core=SERVER_CORE, slice_us=None):
+    def __init__(self, name, command, folder, environment=None, core=SERVER_CORE):
         self.name = name
         self._out = folder / f"{name}.out"
         self._err = folder / f"{name}.err"
@@ -60,7 +47,6 @@ class Server:
             self._process = subprocess.Popen(
                 on_core(core, command), cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env={**os.environ, **(environment or {})}, start_new_session=True,
-                preexec_fn=None if slice_us is None else lambda: short_slices(slice_us),
             )
 
     @property

@@ -15,8 +15,6 @@ from .servers import Server, cpu_ns, free_port, fresh_folder
 REDIS_CORE, GATEWAY_CORE = "0", "1"
 # The load generator waits awake, on Redis's core.
 LOAD_CORE = REDIS_CORE
-# As if those who answer had a core each, they wait for a thread beside them on theirs no longer than this.
-SLICE_US = 100
 SERVES = re.compile(r"rushgate serves on (\S+) \(admin: (\S+)\)")
 WRITES = re.compile(r"rushgate writer .*?(127\.0\.0\.1:\d+)")
 PASSWORD = "bench"
@@ -35,7 +33,7 @@ class Redis:
         folder = fresh_folder(f"redis-{persistence}")
         self._server = Server("redis", [
             "redis-server", "--port", self.port, "--bind", "127.0.0.1", "--dir", folder, "--save", "",
-            "--auto-aof-rewrite-percentage", 0, *PERSISTENCE[persistence]], folder, core=core, slice_us=SLICE_US)
+            "--auto-aof-rewrite-percentage", 0, *PERSISTENCE[persistence]], folder, core=core)
         self._server.wait_for_port(self.port)
 
     @property
@@ -122,8 +120,7 @@ class Shop:
         (self.folder / "rushgate.toml").write_text("\n".join(lines) + "\n")
 
     def gateway(self, core=GATEWAY_CORE):
-        server = Server("gateway", [BINARIES / "rushgate", "serve", "--config", "rushgate.toml"], self.folder, core=core,
-                        slice_us=SLICE_US)
+        server = Server("gateway", [BINARIES / "rushgate", "serve", "--config", "rushgate.toml"], self.folder, core=core)
         found = server.wait_for_line(SERVES)
         return server, found.group(1), found.group(2)
 
