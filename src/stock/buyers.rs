@@ -275,6 +275,20 @@ mod tests {
         assert!(matches!(buyers.standing(ACTIVITY, USER), Some(Standing::Order(_))));
     }
 
+    #[test]
+    fn whoever_is_noted_is_found_however_that_came_about() {
+        let [learnt, doubtful, told, ended] = neighbours();
+        let buyers = Buyers::default();
+        buyers.learn(learnt, mark(1, 1, OrderState::Reserved));
+        buyers.doubt(ACTIVITY, doubtful, OrderNumber(2));
+        let marks = [(learnt, mark(1, 1, OrderState::Reserved)), (told, mark(3, 1, OrderState::Reserved))];
+        buyers.start_anew(ShardId::of(USER), &marks, |_| false);
+        buyers.end(ended, mark(4, 1, OrderState::Failed));
+        for user in [learnt, doubtful, told, ended] {
+            assert!(buyers.standing(ACTIVITY, user).is_some(), "user {user}");
+        }
+    }
+
     /// Users of one shard.
     fn neighbours() -> [UserId; 4] {
         let of_shard = (1..=u64::MAX).map(UserId).filter(|user| ShardId::of(*user) == ShardId::of(USER));
