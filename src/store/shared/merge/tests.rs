@@ -256,6 +256,27 @@ fn a_failed_number_neither_comes_back_nor_hides_the_order_that_stands() {
 }
 
 #[test]
+fn of_two_numbers_of_one_attempt_the_one_that_did_not_fail_stands() {
+    let buyer = user(0, 0);
+    let failed = SqlOrder { user: buyer, mark: mark(5, 1, OrderState::Failed), is_in_ledger: true };
+    for state in [OrderState::Reserved, OrderState::PendingPayment] {
+        for (survives, handed_in) in [(5, 6), (6, 5)] {
+            let held = |order| mark(order, 1, if order == 5 { OrderState::Reserved } else { state });
+            let mut known = one_closed(9, &[(buyer, held(survives))]);
+            known.handed_in = vec![(buyer, held(handed_in))];
+            known.orders = vec![failed];
+            let merged = merge(known);
+            assert_eq!(
+                content_of_shard(&merged, 0).marks,
+                [(buyer, mark(6, 1, state))],
+                "{survives} survived"
+            );
+            assert_eq!(free_by_formula(content_of_shard(&merged, 0)), 8);
+        }
+    }
+}
+
+#[test]
 fn an_undone_take_counts_as_the_shard_says_and_a_done_one_as_sql_says() {
     let take = |is_undone_take, amount| SqlLoad {
         shard: shard(0),
