@@ -75,8 +75,9 @@ async fn a_batch_read_under_an_older_generation_commits_nothing() {
     scene.settle(&reservations(1)).await;
     scene.execute("UPDATE installation SET gen = 3").await;
     for wrong in [Gen(0), Gen(2), Gen(4)] {
-        // New rows, and such as lead to the careful way.
-        for batch in [vec![reservation(2, 1002)], reservations(2)] {
+        // New rows, such as lead to the careful way, and one that is settled in no other.
+        let bad = with(|one| one.mark.quantity = 0, 1003);
+        for batch in [vec![reservation(2, 1002)], reservations(2), vec![bad]] {
             assert_eq!(scene.sql.settle(wrong, &batch).await.unwrap(), SettleOutcome::Gen(Gen(3)));
         }
     }
@@ -171,6 +172,17 @@ async fn a_closed_order_makes_room_for_the_next_attempt_and_for_no_other() {
     next.mark.attempt = 2;
     let next = settled(&scene.settle(&[next]).await[0]);
     assert_eq!(scene.sql.order_of(UserId(1), ACTIVITY).await.unwrap(), Some(next));
+    assert_eq!(scene.stock(1).await, (99, 1));
+}
+
+#[tokio::test]
+async fn a_live_order_stands_in_the_way_of_the_next_attempt() {
+    let scene = Scene::with_stock(&[(1, 100)]).await;
+    let first = settled(&scene.settle(&[reservation(1, 1001)]).await[0]);
+    // Alone in its batch, so that a unique key is all that speaks against it.
+    let mut next = reservation(1, 2001);
+    next.mark.attempt = 2;
+    assert_eq!(scene.settle(&[next]).await, [Settlement::Superseded { already: first }]);
     assert_eq!(scene.stock(1).await, (99, 1));
 }
 
