@@ -23,12 +23,16 @@ mod cluster;
 mod group;
 #[path = "store_contract/installation.rs"]
 mod installation;
+#[path = "redis_store/pieces.rs"]
+mod pieces;
 #[path = "store_contract/random.rs"]
 mod random;
 #[path = "redis_store/recovery.rs"]
 mod recovery;
 #[path = "redis_store/redis_installation.rs"]
 mod redis_installation;
+#[path = "redis_store/repetition.rs"]
+mod repetition;
 #[path = "store_contract/replay.rs"]
 mod replay;
 #[path = "redis_store/rules.rs"]
