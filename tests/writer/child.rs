@@ -46,6 +46,10 @@ impl WriterProcess {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Waits for its end; blocks.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {

@@ -20,6 +20,8 @@ mod driving;
 mod house;
 mod outages;
 mod rate;
+mod refused;
 mod settling;
 mod sharing;
 mod stopping;
+mod upkeep;
