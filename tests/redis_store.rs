@@ -39,6 +39,10 @@ mod replay;
 mod rules;
 #[path = "store_contract/suite.rs"]
 mod suite;
+#[path = "store_contract/switches.rs"]
+mod switches;
+#[path = "redis_store/switches.rs"]
+mod switches_in_redis;
 #[path = "redis_store/trouble.rs"]
 mod trouble;
 

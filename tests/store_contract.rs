@@ -27,8 +27,12 @@ mod replay;
 mod sqlite;
 #[path = "store_contract/sqlite_faults.rs"]
 mod sqlite_faults;
+#[path = "store_contract/sqlite_switches.rs"]
+mod sqlite_switches;
 #[path = "store_contract/suite.rs"]
 mod suite;
+#[path = "store_contract/switches.rs"]
+mod switches;
 
 mod on_sqlite {
     use super::sqlite::SqliteInstallation;

@@ -10,6 +10,7 @@ pub mod failures;
 pub mod redis;
 pub mod shared;
 pub mod sql;
+pub mod switches;
 
 use std::future::Future;
 use std::time::Duration;

@@ -45,6 +45,16 @@ impl Keys {
         self.of(shard, &format!("{activity}:buyers"))
     }
 
+    /// The installation's switches, in the slot of shard 0.
+    pub(super) fn switches(&self) -> String {
+        self.of(ShardId::ALL[0], "switches")
+    }
+
+    /// The changes of switches, beside them.
+    pub(super) fn switch_log(&self) -> String {
+        self.of(ShardId::ALL[0], "switches:log")
+    }
+
     /// Where a recovery lays content before it is switched in; `attempt` is another for every attempt.
     pub(super) fn staged(&self, shard: ShardId, attempt: &str, activity: ActivityId, what: &str) -> String {
         self.of(shard, &format!("staged:{attempt}:{activity}:{what}"))
@@ -83,6 +93,10 @@ mod tests {
         let (keys, shard) = (Keys::new("seckill"), ShardId::ALL[7]);
         assert_eq!(keys.meta(shard), "seckill:{07}:meta");
         assert_eq!(keys.stock(shard, ActivityId(12)), "seckill:{07}:12:stock");
+        assert_eq!(
+            (keys.switches(), keys.switch_log()),
+            ("seckill:{00}:switches".to_owned(), "seckill:{00}:switches:log".to_owned())
+        );
         assert_eq!(
             keys.staged(shard, "3-ab", ActivityId(12), "buyers"),
             "seckill:{07}:staged:3-ab:12:buyers"

@@ -9,6 +9,7 @@ pub(super) const CODE: &str = concat!(
     include_str!("lua/reads.lua"),
     include_str!("lua/writers.lua"),
     include_str!("lua/recovery.lua"),
+    include_str!("lua/switches.lua"),
 );
 
 pub(super) const RESERVE: &str = "rg1_reserve";
@@ -30,6 +31,8 @@ pub(super) const STATE: &str = "rg1_state";
 pub(super) const ADOPT: &str = "rg1_adopt";
 pub(super) const FENCE: &str = "rg1_fence";
 pub(super) const REBUILD: &str = "rg1_rebuild";
+pub(super) const SWITCH_SET: &str = "rg1_switch_set";
+pub(super) const SWITCH_RESTORE: &str = "rg1_switch_restore";
 
 /// `FCALL` of a function with its keys; arguments are appended by the caller.
 pub(super) fn fcall(function: &str, keys: &[String]) -> redis::Cmd {

@@ -8,7 +8,7 @@
 //! What a gateway does: `call`, `snapshot`, `read_feeds`, `time`, `probe`. What a writer does, each under the
 //! generation it knows: `load`, `settled`, `release`, `end`, `archive`; and without one: `read_group`, `claim`,
 //! `acknowledge`, `backlog`, `trim`, `forget_processes`. What the leader of a recovery does: `shard_state`, `adopt`,
-//! `fence`, `content`, `rebuild`.
+//! `fence`, `content`, `rebuild`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore).
 
 mod answers;
 mod call;
@@ -29,6 +29,7 @@ mod settle;
 mod shards;
 mod snapshot;
 mod streams;
+mod switches;
 mod trouble;
 mod types;
 

@@ -22,6 +22,7 @@ const FRESH: Duration = Duration::from_millis(50);
 pub(super) enum Use {
     Commands,
     Waiting(ShardId),
+    Switches,
 }
 
 #[derive(Debug)]

@@ -151,7 +151,7 @@ impl RedisShards {
         let answers = link.send(&types, work.within).await.ok()?;
         work.keys.iter().zip(answers).find_map(|(key, answer)| {
             let Value::SimpleString(found) = answer else { return None };
-            let due = if key.ends_with(":feed") { "stream" } else { "hash" };
+            let due = if key.ends_with(":feed") || key.ends_with(":log") { "stream" } else { "hash" };
             (found != due && found != "none").then(|| (key.clone(), found))
         })
     }

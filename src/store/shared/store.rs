@@ -16,6 +16,7 @@ use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, S
 use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::redis::RedisShards;
 use crate::store::sql::mysql::{FailOutcome, MySqlInstallation};
+use crate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
 use crate::store::{FeedPositions, FeedRead, HandIn, Registration, ReservationStore, StoreError};
 
 /// What a gateway of the shared form works on.
@@ -189,6 +190,25 @@ impl ReservationStore for SharedStore {
             }
             FailOutcome::Stands(mark) => mark,
         })
+    }
+}
+
+/// Redis's, whatever the lease says: who is cut off from the database may still be told to close a door.
+impl SwitchStore for SharedStore {
+    async fn switches(&self) -> Result<Switches, StoreError> {
+        self.redis.switches().await
+    }
+
+    async fn set_switch(&self, new: &NewSwitch) -> Result<u64, StoreError> {
+        self.redis.set_switch(new).await
+    }
+
+    async fn switch_changes(&self, after: u64, wait: Duration) -> Result<Vec<SetSwitch>, StoreError> {
+        self.redis.switch_changes(after, wait).await
+    }
+
+    async fn restore_switches(&self, lost: &[SetSwitch]) -> Result<u64, StoreError> {
+        self.redis.restore_switches(lost).await
     }
 }
 

@@ -27,9 +27,11 @@ mod shares;
 mod sqlite_store;
 mod statements;
 mod stock_loads;
+mod switches;
 mod writer;
 
 pub use error::OpenError;
 pub use open::{IfMissing, OpenOptions, Synchronous};
 pub use operator::{NewLoad, OperatorConnection, PendingLoad, Refused, SkuFigures};
 pub use sqlite_store::SqliteStore;
+pub use switches::SwitchFolder;

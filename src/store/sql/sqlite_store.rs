@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqlitePoolOptions;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::error::{Failure, OpenError};
 use super::feed::Feeds;
@@ -29,7 +29,9 @@ const JOBS_MAX: usize = 1024;
 pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
     feeds: Arc<Feeds>,
-    readers: SqlitePool,
+    pub(super) readers: SqlitePool,
+    /// This process has set a switch.
+    pub(super) switch_set: Notify,
     generation: Gen,
     /// Closed when the writer task has ended.
     ended: watch::Receiver<()>,
@@ -56,7 +58,8 @@ impl SqliteStore {
             writer.run().await;
             drop(running);
         });
-        Ok(Self { jobs, feeds, readers, generation: Gen(generation), ended })
+        let (generation, switch_set) = (Gen(generation), Notify::new());
+        Ok(Self { jobs, feeds, readers, switch_set, generation, ended })
     }
 
     /// Opens a data folder for one operator's command, whether or not a process serves it. Neither takes the
@@ -82,7 +85,7 @@ impl SqliteStore {
         let _ = self.ended.clone().changed().await;
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(Answer<T>) -> Job) -> Result<T, StoreError> {
+    pub(super) async fn ask<T>(&self, job: impl FnOnce(Answer<T>) -> Job) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.jobs.send(job(answer)).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?

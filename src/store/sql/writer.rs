@@ -20,10 +20,11 @@ use super::error::Failure;
 use super::feed::Feeds;
 use super::lock::FolderLock;
 use super::rows::{self, Wanted};
-use super::{loads, registration};
+use super::{loads, registration, switches};
 use crate::protocol::{ActivityId, OrderNumber, UserId};
 use crate::stock::calls::{Call, CallBody, Item, Reply, ShardId};
 use crate::store::failures::{Failures, Say};
+use crate::store::switches::NewSwitch;
 use crate::store::{Registration, StoreError};
 
 /// Calls in one transaction at most; bounds what the first one waits for.
@@ -52,6 +53,10 @@ pub(super) enum Job {
     Call(CallJob),
     Register(Answer<Registration>),
     DriveLoads(Answer<u64>),
+    SetSwitch {
+        new: NewSwitch,
+        answer: Answer<u64>,
+    },
     /// Finish what is queued, close the database, release the folder.
     Close,
 }
@@ -114,6 +119,10 @@ impl Writer {
                 }
                 Job::DriveLoads(answer) => {
                     let result = self.drive_loads().await;
+                    let _ = answer.send(self.settle(result).await);
+                }
+                Job::SetSwitch { new, answer } => {
+                    let result = self.set_switch(&new).await;
                     let _ = answer.send(self.settle(result).await);
                 }
                 Job::Close => self.jobs.close(),
@@ -188,6 +197,10 @@ impl Writer {
 
     async fn register(&mut self) -> Result<Registration, Failure> {
         registration::register(self.connect().await?.0, now_ms()).await
+    }
+
+    async fn set_switch(&mut self, new: &NewSwitch) -> Result<u64, Failure> {
+        switches::set(self.connect().await?.0, new).await
     }
 
     /// Applies every pending load; how many there were.
