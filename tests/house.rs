@@ -25,7 +25,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("config", &["admission"]),
     ("gateway", &["admission", "store", "stock", "protocol"]),
     ("orders", &["store", "stock", "protocol"]),
-    ("admin", &["store", "stock", "protocol"]),
+    ("admin", &["admission", "store", "stock", "protocol"]),
     ("rehearsal", &["client", "admission", "protocol"]),
     (
         "cli",
