@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 pub(super) use super::activity_args::ActivityArgs;
 use super::activity_args::{ActivityCommand, Common, CreateArgs, StockCommand};
-use super::output::{print, print_json};
+use super::output::print_or_json as show;
 use super::production::mysql_options;
 use super::startup::runtime;
 use super::{Failure, output};
@@ -90,14 +90,6 @@ fn failure(error: ActivityError) -> Failure {
         ActivityError::OpenServer(error) => Failure::cannot_start(error.to_string()),
         ActivityError::Invalid(_) | ActivityError::Store(_) => Failure::bad_result(error.to_string()),
     }
-}
-
-fn show<T: serde::Serialize>(json: bool, value: &T, text: impl FnOnce(&T) -> String) -> Result<(), Failure> {
-    if json {
-        return print_json(value);
-    }
-    print(&text(value));
-    Ok(())
 }
 
 async fn create(args: CreateArgs) -> Result<(), Failure> {
@@ -207,7 +199,7 @@ fn detail_text(activity: &ActivityDetail) -> String {
     text
 }
 
-fn time_text(unix_ms: u64) -> String {
+pub(super) fn time_text(unix_ms: u64) -> String {
     UNIX_EPOCH
         .checked_add(Duration::from_millis(unix_ms))
         .map_or_else(|| unix_ms.to_string(), |time| humantime::format_rfc3339_seconds(time).to_string())

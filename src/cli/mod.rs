@@ -9,12 +9,15 @@ mod activity;
 mod activity_args;
 mod admin_port;
 mod demo;
+mod obedience;
 mod output;
 mod probe;
 mod production;
 mod serve;
 mod startup;
 mod stop_signals;
+mod switch;
+mod switch_args;
 mod token;
 mod writer;
 mod writer_probe;
@@ -47,6 +50,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Make and change activities.
     Activity(activity::ActivityArgs),
+    /// Close and open entries, choose what is logged, drain a gateway, while a sale runs.
+    Switch(switch::SwitchArgs),
     /// Tokens for development.
     Token(token::TokenArgs),
 }
@@ -80,6 +85,7 @@ pub fn run() -> ExitCode {
         Command::Writer(args) => writer::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Activity(args) => activity::run(args),
+        Command::Switch(args) => switch::run(args),
         Command::Token(args) => token::run(args),
     };
     match result {

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
 
+use crate::admission::switches::LogLevel;
+
 /// Why a command ends with another code than 0.
 #[derive(Debug)]
 pub struct Failure {
@@ -52,10 +54,52 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Prints a result for a machine or for a person.
+pub(super) fn print_or_json<T: serde::Serialize>(
+    json: bool,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    if json {
+        return print_json(value);
+    }
+    print(&text(value));
+    Ok(())
+}
+
+/// Chooses anew what is logged.
+pub(super) struct LogControl {
+    default: String,
+    reload: Box<dyn Fn(EnvFilter) + Send + Sync>,
+}
+
+impl LogControl {
+    /// Everything of this level and above; what it was started with for `Default`.
+    pub(super) fn set(&self, level: LogLevel) {
+        let filter = match level {
+            LogLevel::Default => filter(&self.default),
+            LogLevel::Error => EnvFilter::new("error"),
+            level => EnvFilter::new(format!("rushgate={},warn", level.name())),
+        };
+        (self.reload)(filter);
+    }
+}
+
+fn filter(default: &str) -> EnvFilter {
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default))
+}
+
 /// Logs go to stderr; `RUST_LOG` chooses, `default` otherwise. A second call in one process changes nothing.
-pub(super) fn start_logging(default: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+pub(super) fn start_logging(default: &str) -> LogControl {
     let colours = io::stderr().is_terminal();
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
-    let _ = subscriber.with_writer(io::stderr).try_init();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter(default))
+        .with_ansi(colours)
+        .with_writer(io::stderr)
+        .with_filter_reloading();
+    let handle = subscriber.reload_handle();
+    let _ = subscriber.try_init();
+    // It fails only when there is nobody who logs.
+    let reload = Box::new(move |filter| drop(handle.reload(filter)));
+    LogControl { default: default.to_owned(), reload }
 }

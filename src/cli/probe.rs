@@ -5,9 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
-use crate::admin::http::Probe;
+use crate::admin::http::{Probe, SwitchesView};
+use crate::admin::switches::{SetDone, SetError, SetRequest, SwitchPlace, set, views};
 use crate::gateway::{Ending, Event, Gateway, Rung};
 use crate::store::shared::KeeperState;
+use crate::store::switches::Switches;
 
 /// The process's probe: it is asked from the start on, before there is a gateway.
 #[derive(Debug, Default)]
@@ -18,6 +20,7 @@ struct Serving {
     gateway: Arc<Gateway>,
     /// Where the store is shared.
     keeper: Option<watch::Receiver<KeeperState>>,
+    switches: SwitchPlace,
 }
 
 impl ServeProbe {
@@ -26,22 +29,23 @@ impl ServeProbe {
         &self,
         gateway: Gateway,
         keeper: Option<watch::Receiver<KeeperState>>,
+        switches: SwitchPlace,
     ) -> Arc<Gateway> {
-        let serving = self.0.get_or_init(|| Serving { gateway: Arc::new(gateway), keeper });
+        let serving = self.0.get_or_init(|| Serving { gateway: Arc::new(gateway), keeper, switches });
         Arc::clone(&serving.gateway)
     }
 }
 
 impl Probe for ServeProbe {
     fn not_ready(&self) -> Vec<&'static str> {
-        let Some(Serving { gateway, keeper }) = self.0.get() else { return vec!["starting"] };
+        let Some(Serving { gateway, keeper, .. }) = self.0.get() else { return vec!["starting"] };
         let keeper = keeper.as_ref().map(|keeper| *keeper.borrow());
         // The cause first, then what comes of it.
         keeper.iter().flat_map(KeeperState::not_ready).chain(gateway.not_ready()).collect()
     }
 
     fn metrics(&self) -> String {
-        let Some(Serving { gateway, keeper }) = self.0.get() else { return String::new() };
+        let Some(Serving { gateway, keeper, .. }) = self.0.get() else { return String::new() };
         let mut text = metrics(gateway);
         if let Some(keeper) = keeper {
             put_keeper(&mut text, *keeper.borrow());
@@ -49,6 +53,24 @@ impl Probe for ServeProbe {
         let ready = u64::from(self.not_ready().is_empty());
         single(&mut text, "rushgate_ready", "gauge", "1 when clients may come", ready);
         text
+    }
+
+    fn switches(&self) -> Option<SwitchesView> {
+        let Serving { gateway, .. } = self.0.get()?;
+        let (obeyed, age_ms) = (gateway.switches().borrow().clone(), gateway.switches_age_ms());
+        let unreadable = obeyed.ignored.iter().filter(|one| one.why.is_none());
+        let unreadable = unreadable.map(|one| one.name.clone()).collect();
+        Some(SwitchesView {
+            gateway: gateway.process().0,
+            version: obeyed.version,
+            age_ms,
+            switches: views(Switches { set: obeyed.set.clone(), unreadable }),
+        })
+    }
+
+    async fn set_switch(&self, request: SetRequest) -> Option<Result<SetDone, SetError>> {
+        let Serving { switches, .. } = self.0.get()?;
+        Some(set(switches, request).await)
     }
 }
 
@@ -76,17 +98,32 @@ fn metrics(gateway: &Gateway) -> String {
         ("rushgate_recoveries_total", "Recoveries that took this gateway's marks in time", Event::HandedIn),
         ("rushgate_promises_offered_total", "Orders offered again after a recovery", Event::OfferedAgain),
         ("rushgate_promises_failed_total", "Acknowledged orders that ended FAILED", Event::PromiseFailed),
+        ("rushgate_switch_changes_total", "Changes of switches that were obeyed", Event::SwitchObeyed),
+        (
+            "rushgate_switches_ignored_total",
+            "Times something was found that is no switch",
+            Event::SwitchIgnored,
+        ),
+        ("rushgate_switches_restored_total", "Switches the store had lost, put back", Event::SwitchRestored),
     ] {
         single(&mut text, name, "counter", help, counters.event_count(event));
     }
     let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
-    let keys = gateway.limiter_keys();
+    let (keys, obeyed) = (gateway.limiter_keys(), gateway.switches().borrow().clone());
     for (name, help, value) in [
         ("rushgate_connections", "Connections open", count(gateway.connections())),
         ("rushgate_purchases_unfinished", "Purchases accepted and not answered", count(gateway.unfinished())),
         ("rushgate_limiter_ips", "Addresses that the limits remember", count(keys.ips)),
         ("rushgate_limiter_users", "Users that the limits remember", count(keys.users)),
         ("rushgate_limiter_overflowed", "Checks that shared a bucket for want of memory", keys.overflowed),
+        ("rushgate_process", "The gateway's number, as in drain/NUMBER", gateway.process().0.into()),
+        ("rushgate_switches_version", "The last change of switches that is obeyed", obeyed.version),
+        (
+            "rushgate_switches_age_ms",
+            "Since the store last confirmed the switches",
+            gateway.switches_age_ms(),
+        ),
+        ("rushgate_switches_ignored", "What the store holds that is no switch", count(obeyed.ignored.len())),
     ] {
         single(&mut text, name, "gauge", help, value);
     }

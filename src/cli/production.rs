@@ -20,7 +20,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// How Redis is reached.
-fn redis_options(config: &Config) -> Result<RedisOptions, Failure> {
+pub(super) fn redis_options(config: &Config) -> Result<RedisOptions, Failure> {
     let redis = &config.redis;
     Ok(RedisOptions {
         nodes: redis.nodes_clock_first(),

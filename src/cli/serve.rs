@@ -7,12 +7,14 @@ use clap::Args;
 use tokio::sync::watch;
 
 use super::admin_port::open_admin;
-use super::output::{print, start_logging};
+use super::obedience::until_drain;
+use super::output::{LogControl, print, start_logging};
 use super::probe::ServeProbe;
 use super::production::open_shared_store;
 use super::startup::{gateway_settings, open_store, runtime, verifier};
 use super::stop_signals::StopSignals;
 use super::{ConfigArgs, Failure};
+use crate::admin::switches::SwitchPlace;
 use crate::admission::limits::Limits;
 use crate::config::{Config, KeyFiles, StoreKind};
 use crate::gateway::{Gateway, Settings, StartError};
@@ -20,6 +22,7 @@ use crate::store::catalog::Catalogue;
 use crate::store::crash_point;
 use crate::store::shared::{KeeperState, SharedStore};
 use crate::store::sql::SqliteStore;
+use crate::store::switches::SwitchStore;
 use crate::store::{ReservationStore, StoreError};
 
 /// Before a start that was interrupted is begun anew.
@@ -49,13 +52,13 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
         print("the configuration is fine");
         return Ok(());
     }
-    start_logging("rushgate=info,warn");
+    let log = start_logging("rushgate=info,warn");
     crash_point::arm_from_environment().map_err(|error| Failure::cannot_start(error.to_string()))?;
-    runtime()?.block_on(serve(&config))
+    runtime()?.block_on(serve(&config, &log))
 }
 
 /// A store that a gateway serves from, and what is to be done when it has drained.
-trait ServedStore: ReservationStore + Catalogue {
+trait ServedStore: ReservationStore + Catalogue + SwitchStore {
     /// Whether its servers are somewhere else: a start that they interrupt is begun anew.
     const IS_REMOTE: bool;
 
@@ -63,6 +66,9 @@ trait ServedStore: ReservationStore + Catalogue {
 
     /// How heartbeat and recoveries stand, where there are any.
     fn keeper_state(&self) -> Option<watch::Receiver<KeeperState>>;
+
+    /// Where the admin port sets switches.
+    fn switch_place(self: &Arc<Self>) -> SwitchPlace;
 }
 
 impl ServedStore for SqliteStore {
@@ -74,6 +80,10 @@ impl ServedStore for SqliteStore {
 
     fn keeper_state(&self) -> Option<watch::Receiver<KeeperState>> {
         None
+    }
+
+    fn switch_place(self: &Arc<Self>) -> SwitchPlace {
+        SwitchPlace::Served(Arc::clone(self))
     }
 }
 
@@ -90,19 +100,24 @@ impl ServedStore for SharedStore {
     fn keeper_state(&self) -> Option<watch::Receiver<KeeperState>> {
         Some(Self::keeper_state(self))
     }
+
+    fn switch_place(self: &Arc<Self>) -> SwitchPlace {
+        SwitchPlace::Redis(self.redis().clone())
+    }
 }
 
-async fn serve(config: &Config) -> Result<(), Failure> {
+async fn serve(config: &Config, log: &LogControl) -> Result<(), Failure> {
     let settings = gateway_settings(config)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), store = config.store.kind.name(), "starting");
     match config.store.kind {
-        StoreKind::Sqlite => serve_from(config, settings, || open_store(config)).await,
-        StoreKind::Redis => serve_from(config, settings, || open_shared_store(config)).await,
+        StoreKind::Sqlite => Box::pin(serve_from(config, log, settings, || open_store(config))).await,
+        StoreKind::Redis => Box::pin(serve_from(config, log, settings, || open_shared_store(config))).await,
     }
 }
 
 async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>(
     config: &Config,
+    log: &LogControl,
     settings: Settings,
     open: impl Fn() -> F,
 ) -> Result<(), Failure> {
@@ -118,13 +133,16 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
         }
     };
     let (gateway, store) = started?;
-    let gateway = probe.serves(gateway, store.keeper_state());
+    let gateway = probe.serves(gateway, store.keeper_state(), store.switch_place());
     if let Some(addr) = gateway.proxy_addr() {
         tracing::info!(%addr, "serves balancers that send PROXY headers");
     }
     print(&format!("rushgate serves on {} (admin: {admin})", gateway.local_addr()));
-    let signal = stop.next().await;
-    tracing::info!(signal, unfinished = gateway.unfinished(), "draining; a second signal ends at once");
+    let reason = tokio::select! {
+        signal = stop.next() => signal.to_owned(),
+        asked_by = until_drain(&gateway, log) => asked_by,
+    };
+    tracing::info!(reason, unfinished = gateway.unfinished(), "draining; a second signal ends at once");
     let answered = tokio::select! {
         answered = gateway.drain() => answered,
         signal = stop.next() => {

@@ -112,6 +112,12 @@ counted! {
         OfferedAgain = "offered_again",
         /// A promise that the store did not take back ended in a FAILED order.
         PromiseFailed = "promise_failed",
+        /// A change of a switch was obeyed.
+        SwitchObeyed = "switch_obeyed",
+        /// Something in the store that is no switch here was ignored.
+        SwitchIgnored = "switch_ignored",
+        /// A switch that the store had lost was put back.
+        SwitchRestored = "switch_restored",
     }
 }
 

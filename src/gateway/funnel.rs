@@ -17,6 +17,7 @@ use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::peer::Peer;
 use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
 use crate::admission::limits::{Held, LimitedBy, Limits};
+use crate::admission::switches::SwitchBoard;
 use crate::protocol::{
     ActivityId, ActivityInfo, ActivityState, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status, StockBand,
     UserId, activity_flags,
@@ -161,6 +162,16 @@ impl Funnel {
         passed.map_err(|limited| (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty))
     }
 
+    /// Shows what the catalogue says now, under the switches as they are.
+    pub(super) fn show(&self, on_sale: &OnSale) {
+        self.on_sale.rcu(|now| on_sale.clone().under(now.switches()));
+    }
+
+    /// Obeys these switches from now on: whoever loads what is on sale after this, sees them in force.
+    pub(super) fn obey(&self, switches: &Arc<SwitchBoard>) {
+        self.on_sale.rcu(|now| OnSale::clone(now).under(switches));
+    }
+
     /// What RESULT says, whatever the switches and the window say: from memory, but for an activity that is archived.
     pub(super) fn result(&self, now: Now, activity: ActivityId, user: UserId, held: Option<&Held>) -> Found {
         if let Err(told) = self.question_rate(now, user, held) {
@@ -245,8 +256,8 @@ impl Funnel {
 fn switches(on_sale: &OnSale, sale: Option<&Sale>, activity: ActivityId) -> Result<(), Refusal> {
     let is_open = match sale {
         Some(sale) => sale.entry_open,
-        // One that is not known is told so further down.
-        None => on_sale.ended(activity).is_none(),
+        // One that is not known is told so further down, unless nothing is let in at all.
+        None => on_sale.entry_open && on_sale.ended(activity).is_none(),
     };
     if is_open { Ok(()) } else { Err(Refusal::plain(Rung::Switches, Status::Ended)) }
 }

@@ -1,8 +1,8 @@
 //! The gateway: connections, the funnel that every BUY climbs, and the task that sells.
 //!
 //! Threads: one worker per core, each with its own runtime, its own listeners on the shared ports and its own
-//! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that forgets idle
-//! limiter keys. [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
+//! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that follows the
+//! switches, one that forgets idle limiter keys. [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
 mod arrival;
@@ -34,6 +34,7 @@ mod settings;
 mod start;
 mod stock_task;
 mod subscribers;
+mod switches;
 mod trouble;
 mod worker;
 mod worker_thread;
@@ -46,6 +47,7 @@ pub use conversation::Conversation;
 pub use counters::{Counters, Ending, Event, Rung};
 pub use settings::{LookupSettings, Settings};
 pub use start::{Gateway, StartError};
+pub use switches::Obeyed;
 
 use crate::admission::identity::{IdentityError, Verifier};
 use crate::protocol::Status;
@@ -59,6 +61,7 @@ struct Core {
     funnel: funnel::Funnel,
     subscribers: subscribers::Subscribers,
     counters: Counters,
+    switches: switches::SwitchState,
     /// Connections open.
     connections: AtomicUsize,
     connection_closed: Notify,

@@ -1,9 +1,13 @@
-//! What is on sale, as the funnel reads it: activities with their window, SKUs with their board slot.
+//! What is on sale, as the funnel reads it: activities with their window, SKUs with their board slot, and which entries
+//! are open.
 //!
-//! A snapshot that is replaced whole when operators change something; read by every connection without a lock.
+//! A snapshot that is replaced whole when operators change something, by the task that follows the catalogue or by the
+//! one that follows the switches; read by every connection without a lock. That an entry is closed by a switch is
+//! worked into it, so that no request has to ask.
 
 use std::sync::Arc;
 
+use crate::admission::switches::{Entry, SwitchBoard};
 use crate::protocol::{ActivityId, ActivityState, SkuId, SkuKey};
 use crate::stock::{Board, Slot};
 use crate::store::catalog::{Activity, Ended};
@@ -26,8 +30,10 @@ pub(super) struct SkuOnSale {
 pub(super) struct Sale {
     /// Its number.
     pub(super) id: ActivityId,
-    /// The operator's switch.
+    /// Whether its entry is open: by the catalogue, and by the switches.
     pub(super) entry_open: bool,
+    /// By the catalogue alone.
+    is_open_in_catalogue: bool,
     /// Unix milliseconds of the sale clock.
     pub(super) opens_at_ms: u64,
     /// Unix milliseconds of the sale clock.
@@ -57,26 +63,48 @@ impl Sale {
 }
 
 /// All activities.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct OnSale {
     /// By ascending id.
     sales: Vec<Sale>,
     /// What has ended for good, by ascending id. One that is not archived yet may be among the sales too, closed.
     ended: Vec<Ended>,
+    /// What the entries obey.
+    switches: Arc<SwitchBoard>,
+    /// The entry of all activities, also of those that are not known.
+    pub(super) entry_open: bool,
 }
 
 impl OnSale {
-    /// Ties activities to their slots on the board.
+    /// Ties activities to their slots on the board; every entry as the catalogue says.
     pub(super) fn new(activities: Vec<Activity>, mut ended: Vec<Ended>, board: &Board) -> Self {
         let mut sales: Vec<Sale> = activities.into_iter().map(|activity| tie(activity, board)).collect();
         sales.sort_by_key(|sale| sale.id);
         ended.sort_by_key(|one| one.id);
-        let mut on_sale = Self { sales: Vec::new(), ended };
+        let mut on_sale = Self { sales: Vec::new(), ended, switches: Arc::default(), entry_open: true };
         for sale in &mut sales {
-            sale.entry_open &= on_sale.ended(sale.id).is_none();
+            sale.is_open_in_catalogue &= on_sale.ended(sale.id).is_none();
+            sale.entry_open = sale.is_open_in_catalogue;
         }
         on_sale.sales = sales;
         on_sale
+    }
+
+    /// The same activities under these switches.
+    pub(super) fn under(mut self, switches: &Arc<SwitchBoard>) -> Self {
+        let closed = switches.closed_activities();
+        self.entry_open = switches.entry() == Entry::Open;
+        self.switches = Arc::clone(switches);
+        for sale in &mut self.sales {
+            let is_closed = !self.entry_open || closed.binary_search(&sale.id).is_ok();
+            sale.entry_open = sale.is_open_in_catalogue && !is_closed;
+        }
+        self
+    }
+
+    /// What the entries obey.
+    pub(super) const fn switches(&self) -> &Arc<SwitchBoard> {
+        &self.switches
     }
 
     /// How many are on sale, closed ones included.
@@ -122,6 +150,7 @@ fn tie(activity: Activity, board: &Board) -> Sale {
     Sale {
         id: activity.id,
         entry_open: activity.entry_open,
+        is_open_in_catalogue: activity.entry_open,
         opens_at_ms: activity.opens_at_ms,
         closes_at_ms: activity.closes_at_ms,
         per_user_limit: activity.per_user_limit,

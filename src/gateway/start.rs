@@ -22,13 +22,16 @@ use super::on_sale::OnSale;
 use super::sale_clock::SaleClock;
 use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
+use super::switches::{Obeyed, SwitchState};
 use super::trouble::Trouble;
 use super::worker::Worker;
-use super::{Core, Settings, listener, lookups, worker_thread};
+use super::{Core, Settings, listener, lookups, switches, worker_thread};
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
+use crate::stock::calls::ProcessNumber;
 use crate::stock::{Board, Buyers, Stock};
 use crate::store::catalog::Catalogue;
+use crate::store::switches::SwitchStore;
 use crate::store::{ReservationStore, StoreError};
 
 /// How often the catalogue is looked at for changes.
@@ -61,6 +64,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Gateway {
     core: Arc<Core>,
+    process: ProcessNumber,
     local_addr: SocketAddr,
     proxy_addr: Option<SocketAddr>,
     stock_state: watch::Receiver<StockState>,
@@ -70,7 +74,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// Registers with the store, learns every shard, then opens the port.
-    pub async fn start<S: ReservationStore + Catalogue>(
+    pub async fn start<S: ReservationStore + Catalogue + SwitchStore>(
         settings: Settings,
         limits: Limits,
         verifier: Verifier,
@@ -81,7 +85,9 @@ impl Gateway {
         store.drive_loads().await?;
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
-        let on_sale = on_sale(store.as_ref(), &board).await?;
+        let (clock, counters) = (Clock::default(), Counters::default());
+        let switches = SwitchState::read(store.as_ref(), &clock, &counters.sheet()).await?;
+        let on_sale = on_sale(store.as_ref(), &board).await?.under(&switches.board());
         let (lookups, lookup_task) = lookups::new(&settings);
         let funnel = Funnel {
             limits,
@@ -101,11 +107,12 @@ impl Gateway {
         );
         let core = Arc::new(Core {
             settings,
-            clock: Clock::default(),
+            clock,
             verifier,
             funnel,
             subscribers: Subscribers::default(),
-            counters: Counters::default(),
+            counters,
+            switches,
             connections: AtomicUsize::new(0),
             connection_closed: Notify::new(),
             connection_ids: AtomicU64::new(0),
@@ -131,16 +138,23 @@ impl Gateway {
         let version = reread_if_newer(&core, store.as_ref(), version).await?;
         let lookup_task = lookup_task.run(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(lookup_task).abort_handle());
+        let follow_switches = switches::follow(Arc::clone(&core), Arc::clone(&store));
+        tasks.push(tokio::spawn(follow_switches).abort_handle());
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
         tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
         let stop_workers = watch::Sender::new(false);
-        let gateway = Self { core, local_addr, proxy_addr, stock_state, tasks, stop_workers };
-        for (number, listeners) in listeners.into_iter().enumerate() {
-            let worker = Arc::new(Worker::new(Arc::clone(&gateway.core)));
-            let stop = gateway.stop_workers.subscribe();
-            worker_thread::start(worker, number, listeners, stop).map_err(StartError::Worker)?;
-        }
+        let process = registration.process;
+        let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
+        gateway.start_workers(listeners).map_err(StartError::Worker)?;
         Ok(gateway)
+    }
+
+    fn start_workers(&self, listeners: Vec<Listeners>) -> io::Result<()> {
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            let worker = Arc::new(Worker::new(Arc::clone(&self.core)));
+            worker_thread::start(worker, number, listeners, self.stop_workers.subscribe())?;
+        }
+        Ok(())
     }
 
     /// Where clients connect.
@@ -151,6 +165,21 @@ impl Gateway {
     /// Where balancers connect, if anywhere.
     pub const fn proxy_addr(&self) -> Option<SocketAddr> {
         self.proxy_addr
+    }
+
+    /// The number under which the store knows it.
+    pub const fn process(&self) -> ProcessNumber {
+        self.process
+    }
+
+    /// The switches that it obeys, and every change of them.
+    pub fn switches(&self) -> watch::Receiver<Arc<Obeyed>> {
+        self.core.switches.obeyed()
+    }
+
+    /// For how long the store has not confirmed them, in milliseconds.
+    pub fn switches_age_ms(&self) -> u64 {
+        self.core.switches.age_ms(self.core.clock.now().mono_ms())
     }
 
     /// What happened so far.
@@ -304,7 +333,7 @@ async fn on_sale<S: Catalogue>(store: &S, board: &Board) -> Result<OnSale, Store
 async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<(), StoreError> {
     let on_sale = on_sale(store, &core.funnel.board).await?;
     tracing::info!(activities = on_sale.len(), "catalogue read anew");
-    core.funnel.on_sale.store(Arc::new(on_sale));
+    core.funnel.show(&on_sale);
     // What it applies changes the version again.
     let loads = store.drive_loads().await?;
     if loads > 0 {

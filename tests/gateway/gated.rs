@@ -1,5 +1,5 @@
 //! The real store behind a gate: while it is shut, calls and lookups of orders wait outside and nothing of them
-//! happens, as with a store that is slow or cut off. Feeds, snapshots and the catalogue pass.
+//! happens, as with a store that is slow or cut off. Feeds, snapshots, the catalogue and switches pass.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use rushgate::protocol::{ActivityId, UserId};
 use rushgate::stock::calls::{Call, Mark, Reply, ShardId, Snapshot};
 use rushgate::store::catalog::{Activity, Catalogue, Ended};
 use rushgate::store::sql::SqliteStore;
+use rushgate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
 use rushgate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 use tokio::sync::watch;
 
@@ -73,6 +74,20 @@ impl ReservationStore for Gated {
         wait: Duration,
     ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
         self.store.read_feeds(after, wait).await
+    }
+}
+
+impl SwitchStore for Gated {
+    async fn switches(&self) -> Result<Switches, StoreError> {
+        self.store.switches().await
+    }
+
+    async fn set_switch(&self, new: &NewSwitch) -> Result<u64, StoreError> {
+        self.store.set_switch(new).await
+    }
+
+    async fn switch_changes(&self, after: u64, wait: Duration) -> Result<Vec<SetSwitch>, StoreError> {
+        self.store.switch_changes(after, wait).await
     }
 }
 
