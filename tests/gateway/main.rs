@@ -34,6 +34,7 @@ mod purchase;
 mod pushes;
 mod service;
 mod slow_readers;
+mod switches;
 mod tlv_lengths;
 mod unfinished;
 mod vectors;

@@ -93,6 +93,14 @@ impl House {
         refusal(args, &self.run(args))
     }
 
+    /// Runs a command whose arguments are not those of one; what it says about that.
+    #[track_caller]
+    pub(crate) fn refused_by_usage(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
     #[track_caller]
     pub(crate) fn serve(&self, set: &[&str]) -> Serving {
         self.serve_on("127.0.0.1:0", set)
@@ -164,9 +172,22 @@ pub(crate) fn refusal(args: &[&str], output: &Output) -> String {
 /// Status line and body of a request to an admin port.
 #[track_caller]
 pub(crate) fn get(admin: SocketAddr, path: &str) -> (String, String) {
+    request(admin, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+}
+
+/// The same, of a body of this type that is sent there.
+#[track_caller]
+pub(crate) fn post(admin: SocketAddr, path: &str, kind: &str, body: &str) -> (String, String) {
+    let head =
+        format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {kind}\r\n");
+    request(admin, &format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+#[track_caller]
+fn request(admin: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(admin).unwrap();
     stream.set_read_timeout(Some(super::wire::PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -189,7 +210,7 @@ impl Started {
     }
 
     /// What it wrote to stdout.
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.out).unwrap()
     }
 

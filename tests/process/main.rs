@@ -31,6 +31,8 @@ mod serving;
 mod shared_store;
 mod shop;
 mod start;
+mod switch_commands;
+mod switches;
 mod trouble;
 #[path = "../gateway/wire.rs"]
 #[allow(dead_code, reason = "shared with tests/gateway, which uses all of it")]

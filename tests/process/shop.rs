@@ -58,6 +58,11 @@ impl Shop {
         format!("{}:{{{:02}}}:{rest}", self.redis.prefix, shard.number())
     }
 
+    /// The shop's Redis, as a gateway opens it.
+    pub(crate) fn open_redis(&self) -> RedisShards {
+        self.runtime.block_on(RedisShards::open(self.redis.clone())).unwrap()
+    }
+
     /// One command to the Redis that tests share.
     #[track_caller]
     pub(crate) fn redis(&self, command: &[&str]) -> String {

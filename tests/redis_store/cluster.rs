@@ -6,12 +6,14 @@ use std::time::Duration;
 use rushgate::protocol::{OrderNumber, SkuId};
 use rushgate::stock::calls::{CallBody, Gen, ItemAnswer, Reply, SHARDS, ShardId};
 use rushgate::store::redis::{Adopted, Rebuilt, RedisOptions, RedisShards};
+use rushgate::store::switches::SwitchStore;
 use rushgate::store::{FeedRead, ReservationStore};
 use rushgate_servers::{Persistence, RedisCluster, RedisSettings};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::installation::{ACTIVITY, Installation, Process, sku, user_of};
 use crate::redis_installation::{RedisInstallation, RedisStore};
+use crate::switches::{new, switches_are_kept_and_followed};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -188,6 +190,35 @@ async fn a_master_that_is_away_keeps_the_feeds_of_the_others_from_nobody() {
         }
     }
     assert_all_there(&installation, &acknowledged).await;
+    let other = RedisShards::open(installation.options.clone()).await.unwrap();
+    switches_are_kept_and_followed(&shards, &other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn switches_move_with_their_slot_and_are_followed_there() {
+    let (cluster, installation, _) = cluster(0).await;
+    let shards = installation.shards();
+    let before = shards.set_switch(&new("entry", "closed", "before")).await.unwrap();
+    let follower = tokio::spawn({
+        let shards = shards.clone();
+        async move {
+            loop {
+                match shards.switch_changes(before, PATIENCE).await {
+                    Ok(changes) if changes.is_empty() => {}
+                    Ok(changes) => return changes,
+                    Err(_) => sleep(Duration::from_millis(50)).await,
+                }
+            }
+        }
+    });
+    let slot = cluster.slot_of("{00}").await.unwrap();
+    let from = cluster.begin_move(slot, (cluster.master_of_slot(slot).await.unwrap() + 1) % 3).await.unwrap();
+    cluster.finish_move(slot, from, (from + 1) % 3).await.unwrap();
+    // The shard is closed now, for its master is another; a door can be opened all the same.
+    assert_eq!(shards.switches().await.unwrap().version(), before);
+    let after = shards.set_switch(&new("entry", "open", "after")).await.unwrap();
+    let changes = timeout(PATIENCE, follower).await.unwrap().unwrap();
+    assert!(changes.iter().map(|change| change.version).eq([after]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -227,7 +258,7 @@ async fn a_master_killed_while_selling_loses_no_acknowledged_reserve() {
             sell(&mut process, nth, &mut acknowledged).await;
         }
     };
-    tokio::time::timeout(PATIENCE * 2, async { tokio::join!(killing, selling) }).await.unwrap();
+    timeout(PATIENCE * 2, async { tokio::join!(killing, selling) }).await.unwrap();
     assert!(process.generation > Gen(1), "the promoted replica was recovered");
     assert_eq!(acknowledged.len(), 64);
     assert_all_there(&installation, &acknowledged).await;
