@@ -3,7 +3,7 @@
 
 use rushgate::stock::calls::Gen;
 
-use crate::installation::{Installation, shard, sku, user_of};
+use crate::installation::{shard, sku, user_of};
 use crate::redis_installation::{recover, redis};
 use crate::rules::on_sale;
 
