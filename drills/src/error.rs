@@ -40,6 +40,9 @@ pub(crate) enum DrillError {
         /// How long that was waited for.
         waited: Duration,
     },
+    /// The fault came too late or too early to hurt anybody, which is chance: the sale was over, say.
+    #[error("Redis lost nothing that was acknowledged: the drill showed nothing")]
+    NothingLost,
     /// What Redis or a process holds is not what the drill can read.
     #[error("{0}")]
     Malformed(String),

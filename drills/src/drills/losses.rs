@@ -39,10 +39,6 @@ impl Scene {
     }
 }
 
-fn nothing_lost() -> DrillError {
-    DrillError::Malformed("Redis lost nothing that was acknowledged: the drill showed nothing".to_owned())
-}
-
 /// Redis dies, and its file ends earlier than what it had answered.
 pub(super) async fn aof_truncated(mut scene: Scene) -> Result<Ended> {
     let redis = RedisPlan::One(Persistence::EverySecond);
@@ -56,7 +52,7 @@ pub(super) async fn aof_truncated(mut scene: Scene) -> Result<Ended> {
     let lost = scene.note_lost(&shop, &sale).await?;
     shop.resume()?;
     if lost == 0 {
-        return Err(nothing_lost());
+        return Err(DrillError::NothingLost);
     }
     scene.promise.may_come_back = true;
     scene.conclude(&mut shop, vec![sale]).await
@@ -83,7 +79,7 @@ pub(super) async fn replica_promoted_after_cut(mut scene: Scene) -> Result<Ended
     let mut sale = scene.sale(&shop).await?;
     let cut_at = scene.random.u64(1..=shop.units() / 4);
     sale.queued(cut_at).await?;
-    let StockServers::Replicated { link, .. } = &shop.servers else { return Err(nothing_lost()) };
+    let StockServers::Replicated { link, .. } = &shop.servers else { return Err(DrillError::NothingLost) };
     link.refuse(true);
     link.cut();
     let more = scene.random.u64(10..=shop.units() / 4);
@@ -93,7 +89,7 @@ pub(super) async fn replica_promoted_after_cut(mut scene: Scene) -> Result<Ended
     let lost = scene.note_lost(&shop, &sale).await?;
     shop.resume()?;
     if lost == 0 {
-        return Err(nothing_lost());
+        return Err(DrillError::NothingLost);
     }
     scene.promise.may_come_back = true;
     scene.conclude(&mut shop, vec![sale]).await
@@ -190,7 +186,7 @@ async fn one_gateway_alone(scene: &mut Scene, kills: bool) -> Result<(Shop, Sale
     shop.writer(0)?.resume()?;
     shop.gateway(0)?.resume()?;
     if lost == 0 {
-        return Err(nothing_lost());
+        return Err(DrillError::NothingLost);
     }
     Ok((shop, sale))
 }
