@@ -86,7 +86,7 @@ impl Gateway {
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
         let (clock, counters) = (Clock::default(), Counters::default());
-        let switches = SwitchState::read(store.as_ref(), &clock, &counters.sheet()).await?;
+        let switches = SwitchState::read(store.as_ref(), &counters.sheet()).await?;
         let on_sale = on_sale(store.as_ref(), &board).await?.under(&switches.board());
         let (lookups, lookup_task) = lookups::new(&settings);
         let funnel = Funnel {

@@ -14,7 +14,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Core;
-use super::clock::Clock;
 use super::counters::{Event, Sheet};
 use super::trouble::Trouble;
 use crate::admission::switches::{Ignored, SwitchBoard};
@@ -85,17 +84,13 @@ pub(super) struct SwitchState {
 }
 
 impl SwitchState {
-    /// Reads them for the first time.
-    pub(super) async fn read<S: SwitchStore>(
-        store: &S,
-        clock: &Clock,
-        sheet: &Sheet,
-    ) -> Result<Self, StoreError> {
-        let asked_ms = clock.now().mono_ms();
+    /// Reads them for the first time, right after the gateway's clock began to run. That is not asked: it must not be
+    /// before it knows the store's time.
+    pub(super) async fn read<S: SwitchStore>(store: &S, sheet: &Sheet) -> Result<Self, StoreError> {
         let before = Obeyed::default();
         let (obeyed, _) = Obeyed::after(&before, store.switches().await?);
         count(sheet, obeyed.told(&before));
-        Ok(Self { obeyed: watch::Sender::new(Arc::new(obeyed)), confirmed_ms: AtomicU64::new(asked_ms) })
+        Ok(Self { obeyed: watch::Sender::new(Arc::new(obeyed)), confirmed_ms: AtomicU64::new(0) })
     }
 
     pub(super) fn obeyed(&self) -> watch::Receiver<Arc<Obeyed>> {
