@@ -4,11 +4,12 @@
 //! itself through a [`Probe`], and changes nothing but switches. A request that it does not know gets 404.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
-use axum::http::{StatusCode, header};
+use axum::extract::{ConnectInfo, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -58,7 +59,7 @@ pub async fn serve<P: Probe>(listener: TcpListener, probe: Arc<P>) -> std::io::R
         .route("/metrics", get(metrics::<P>))
         .route("/switches", get(switches::<P>).post(set_switch::<P>))
         .with_state(probe);
-    axum::serve(listener, router).await
+    axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 
 async fn ready<P: Probe>(State(probe): State<Arc<P>>) -> Response {
@@ -78,11 +79,18 @@ async fn switches<P: Probe>(State(probe): State<Arc<P>>) -> Response {
     }
 }
 
-/// Only as `application/json`: a form on some web page that an operator looks at must not be able to send it.
+/// Only from this machine, for the port has no passwords and health checks may need it elsewhere. And only as
+/// `application/json`, and from no browser: a web page that an operator looks at must not be able to send it, not even
+/// one whose name leads to this machine.
 async fn set_switch<P: Probe>(
     State(probe): State<Arc<P>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
     request: Result<Json<SetRequest>, JsonRejection>,
 ) -> Response {
+    if let Some(why) = not_from_here(peer, &headers) {
+        return refused(StatusCode::FORBIDDEN, why);
+    }
     let Json(request) = match request {
         Ok(request) => request,
         Err(rejection) => return refused(rejection.status(), &rejection.body_text()),
@@ -93,6 +101,16 @@ async fn set_switch<P: Probe>(
         Some(Err(error)) => refused(StatusCode::BAD_REQUEST, &error.to_string()),
         None => no_switches(),
     }
+}
+
+fn not_from_here(peer: SocketAddr, headers: &HeaderMap) -> Option<&'static str> {
+    if !peer.ip().to_canonical().is_loopback() {
+        return Some(
+            "switches are set from the gateway's own machine; there, or anywhere: rushgate switch set",
+        );
+    }
+    let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    is_browser.then_some("switches are not set by web pages; use curl, or rushgate switch set")
 }
 
 fn no_switches() -> Response {
@@ -106,4 +124,29 @@ fn refused(status: StatusCode, why: &str) -> Response {
 fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let text = serde_json::to_string(body).unwrap_or_default();
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{text}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn switches_are_set_from_this_machine_alone_and_by_no_web_page() {
+        let with = |name: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers
+                .extend(name.map(|name| (name.parse::<header::HeaderName>().unwrap(), "x".parse().unwrap())));
+            headers
+        };
+        let refused = |peer: &str, name| not_from_here(peer.parse().unwrap(), &with(name)).is_some();
+        assert!(
+            !refused("127.0.0.1:9", None)
+                && !refused("[::1]:9", None)
+                && !refused("[::ffff:127.0.0.1]:9", None)
+        );
+        assert!(refused("10.0.0.7:9", None) && refused("[2001:db8::1]:9", None));
+        assert!(refused("127.0.0.1:9", Some("origin")) && refused("127.0.0.1:9", Some("sec-fetch-site")));
+    }
 }

@@ -138,6 +138,7 @@ impl Gateway {
         let version = reread_if_newer(&core, store.as_ref(), version).await?;
         let lookup_task = lookup_task.run(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(lookup_task).abort_handle());
+        switches::read_before_opening(&core, store.as_ref()).await?;
         let follow_switches = switches::follow(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(follow_switches).abort_handle());
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());

@@ -112,6 +112,11 @@ fn count(sheet: &Sheet, (changes, ignored): (u64, u64)) {
     sheet.event(Event::SwitchIgnored, ignored);
 }
 
+/// Once more before the port opens: a shard may have been waited for since they were read first.
+pub(super) async fn read_before_opening<S: SwitchStore>(core: &Core, store: &S) -> Result<(), StoreError> {
+    read_again(core, store, &core.counters.sheet()).await
+}
+
 /// Runs until the gateway stops it.
 pub(super) async fn follow<S: SwitchStore>(core: Arc<Core>, store: Arc<S>) {
     let sheet = core.counters.sheet();
@@ -122,9 +127,10 @@ pub(super) async fn follow<S: SwitchStore>(core: Arc<Core>, store: Arc<S>) {
         let after = core.switches.obeyed.borrow().version.max(heard);
         let began = Instant::now();
         let read = async {
-            let changes = store.switch_changes(after, WAIT).await?;
+            // Whether or not that connection works: the switches are read over another.
+            let changes = store.switch_changes(after, WAIT).await;
             read_again(&core, store.as_ref(), &sheet).await?;
-            Ok::<_, StoreError>(changes.last().map(|change| change.version))
+            Ok::<_, StoreError>(changes?.last().map(|change| change.version))
         };
         match read.await {
             Ok(last) => {

@@ -30,10 +30,16 @@ pub struct SwitchBoard {
     by_name: BTreeMap<String, Switch>,
 }
 
+/// What an entry is of which nobody can tell.
+fn shut(name: &str) -> Option<Switch> {
+    Switch::parse(name, "closed").ok().filter(|switch| matches!(switch, Switch::Entry(..)))
+}
+
 impl SwitchBoard {
     /// Reads names and values; `None` is a value that the store could not make out. One that cannot be read changes
     /// nothing: what this board's predecessor had under that name stays in force, so that a slip of the pen does not
-    /// open what was closed.
+    /// open what was closed. Where there was none an entry counts as closed: a gateway that has just started does not
+    /// open what those that live keep closed.
     pub fn read<'a>(
         set: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
         before: &Self,
@@ -45,7 +51,7 @@ impl SwitchBoard {
                 Ok(switch) => Some(switch),
                 Err(why) => {
                     ignored.push(Ignored { name: name.to_owned(), why });
-                    before.by_name.get(name).copied()
+                    before.by_name.get(name).copied().or_else(|| shut(name))
                 }
             };
             by_name.extend(switch.map(|switch| (name.to_owned(), switch)));

@@ -104,6 +104,9 @@ fn what_cannot_be_read_is_told_and_what_was_in_force_stays() {
     // Once more: what was carried over is carried on.
     let (again, _) = read(&set, &board);
     assert_eq!(again, board);
+    // Who has only just started knows no predecessor.
+    let (fresh, _) = read(&[("entry/7", "opne"), ("log_level", "loud")], &SwitchBoard::default());
+    assert_eq!((fresh.entry(), fresh.closed_activities()), (Entry::Open, vec![ActivityId(7)]));
     // Nor what is not even a record.
     let (torn, ignored) = SwitchBoard::read([("entry", None)], &board);
     assert_eq!(

@@ -47,5 +47,6 @@ local function switch_restore(keys, args)
   return put
 end
 
-redis.register_function('rg1_switch_set', switch_set)
-redis.register_function('rg1_switch_restore', switch_restore)
+-- Also while Redis is out of memory: that is when somebody wants a door closed.
+redis.register_function{function_name = 'rg1_switch_set', callback = switch_set, flags = {'allow-oom'}}
+redis.register_function{function_name = 'rg1_switch_restore', callback = switch_restore, flags = {'allow-oom'}}
