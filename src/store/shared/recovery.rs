@@ -16,6 +16,9 @@ use crate::store::sql::mysql::{ActivityState, Leadership, MySqlInstallation, Rec
 /// Between two looks at who has handed in.
 const HAND_IN_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Times that a leader who failed goes on deleting what its attempts have left.
+const FORGET_MAX: u32 = 20;
+
 /// What an attempt came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recovered {
@@ -42,7 +45,19 @@ pub(super) async fn recover(redis: &RedisShards, sql: &MySqlInstallation) -> Res
     let Some(mut leadership) = sql.try_lead().await? else { return Ok(Recovered::SomebodyElseLeads) };
     let recovered = attempts(redis, sql, &mut leadership).await;
     leadership.resign().await;
+    if recovered.is_err() {
+        forget_attempts(sql).await;
+    }
     recovered
+}
+
+/// While Redis takes no write one attempt follows another, and for each all gateways hand in.
+async fn forget_attempts(sql: &MySqlInstallation) {
+    for _ in 0..FORGET_MAX {
+        if !sql.forget_recoveries().await.unwrap_or(false) {
+            return;
+        }
+    }
 }
 
 async fn attempts(

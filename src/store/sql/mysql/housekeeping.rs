@@ -16,8 +16,8 @@ use crate::store::StoreError;
 
 /// Of the last recoveries it stays known who handed in: whoever asks again is told the same.
 const RECOVERIES_KEPT: u64 = 100;
-/// Handed in marks are kept for so long after their recovery began, if it is over: a leader that does not know yet
-/// that it lost the lead may still be reading them.
+/// Marks that were handed in for the newest recovery are kept for so long after it began, if it is over. Those of older
+/// ones nobody needs: a leader that still reads them has lost the lead, and asks whether it has it before it writes.
 const MARKS_KEPT_MS: u64 = 600_000;
 /// Rows in one statement.
 const ROWS_MAX: u64 = 5_000;
@@ -55,9 +55,9 @@ impl MySqlInstallation {
 async fn forget_recoveries(pool: &MySqlPool) -> Result<bool, Failure> {
     let (current, marks_until): (u64, Option<u64>) = sqlx::query_as(concat!(
         "SELECT i.gen, (SELECT MAX(r.gen) FROM recoveries r \
-           WHERE (r.gen < i.gen OR r.state = 3) AND r.started_at_ms + ? < ",
+           WHERE r.gen < i.gen OR (r.state = 3 AND r.started_at_ms + ? < ",
         now_ms!(),
-        ") FROM installation i"
+        ")) FROM installation i"
     ))
     .bind(MARKS_KEPT_MS)
     .fetch_one(pool)
