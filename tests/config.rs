@@ -17,11 +17,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rushgate::admission::identity::{MintKey, VerifyKey};
+use rushgate::admission::Cidr;
+use rushgate::admission::identity::{MintKey, TokenAlgorithm, VerifyKey};
 use rushgate::admission::limits;
 use rushgate::config::{
     Config, ConfigErrors, ConfigFile, ConnectionsMax, KeyFiles, MintSettingsError, Origin, Rate, Sources,
-    StoreKind, Synchronous, TokenAlgorithm,
+    StoreKind, Synchronous,
 };
 use tempfile::TempDir;
 use toml::{Table, Value};
@@ -414,11 +415,6 @@ fn what_hangs_together_is_checked_and_the_culprit_is_named() {
         (&["gateway.drain_timeout=9", "stock.unconfirmed_after=8s"], "gateway.drain_timeout = \"9\""),
         (&["limits.per_user.burst=0"], "--set limits.per_user.burst: limits.per_user.burst = 0"),
         (
-            &["auth.public_key_file=k"],
-            "--set auth.public_key_file: auth.public_key_file = \"k\": allowed: only \"\"",
-        ),
-        (&["auth.algorithm=EdDSA", "auth.public_key_file=k", "auth.secret_file=s"], "--set auth.secret_file"),
-        (
             &["limits.per_ip_overrides=[{cidr='::1',rate_per_s=1,burst=0}]"],
             "limits.per_ip_overrides[0].burst = 0: allowed: at least 1",
         ),
@@ -460,6 +456,27 @@ fn what_hangs_together_is_checked_and_the_culprit_is_named() {
     assert_eq!(load("", &[], &longest).stock.unconfirmed_after, Duration::from_secs(10));
     let off = load("", &[], &["limits.per_user.rate_per_s=0", "limits.per_user.burst=0"]);
     assert_eq!(off.limits.per_user, Rate { rate_per_s: 0, burst: 0 });
+}
+
+#[test]
+fn keys_for_tokens_fit_their_algorithm() {
+    for (flags, says) in [
+        (
+            &["auth.public_key_file=k"][..],
+            "--set auth.public_key_file: auth.public_key_file = \"k\": allowed: only \"\"",
+        ),
+        (&["auth.algorithm=EdDSA", "auth.public_key_file=k", "auth.secret_file=s"], "--set auth.secret_file"),
+        (&["auth.algorithm=ES256", "auth.public_key_file=k", "auth.secret_file=s"], "--set auth.secret_file"),
+        (&["auth.algorithm=ES256"], "--set auth.algorithm: auth.public_key_file = \"\": allowed: the path"),
+        (
+            &["auth.jwks_file=j", "auth.kid=1"],
+            "--set auth.kid: auth.kid = \"1\": allowed: only \"\" where all",
+        ),
+        (&["auth.service_from=10.0.0.1/8"], "--set auth.service_from: auth.service_from[0]"),
+    ] {
+        let messages = Case::new("", &[], flags).messages();
+        assert!(messages.len() == 1 && messages[0].contains(says), "{flags:?}: {messages:?}");
+    }
 }
 
 #[test]
@@ -536,6 +553,7 @@ fn a_key_file_that_cannot_be_read_is_told_beside_the_rest() {
     };
     let secret = |name| format!("auth.secret_file={}", path(name));
     let public = |name| format!("auth.public_key_file={}", path(name));
+    let jwks = |name| format!("auth.jwks_file={}", path(name));
     assert!(tried(&[]).is_ok());
     assert!(tried(&[&secret("there")]).is_ok());
     assert!(tried(&["auth.algorithm=EdDSA", &public("there")]).is_ok());
@@ -553,6 +571,7 @@ fn a_key_file_that_cannot_be_read_is_told_beside_the_rest() {
             "No such file",
         ),
         (&[&secret(""), "x=1"], "auth.secret_file", "", "directory"),
+        (&[&jwks("missing"), "x=1"], "auth.jwks_file", "missing", "No such file"),
     ] {
         let error = tried(flags).unwrap_err();
         let said = format!("--set {key}: {key} = \"{}\": cannot be read: ", path(name));
@@ -641,22 +660,52 @@ fn sections_become_the_settings_of_their_modules() {
 
     let data_dir = PathBuf::from("./rushgate-data");
     let identity = config.identity_settings();
-    assert_eq!(identity.key, VerifyKey::DevSecret(data_dir.clone()));
+    assert_eq!(identity.key, Some(VerifyKey::DevSecret(data_dir.clone())));
     assert_eq!((identity.audience.as_str(), identity.issuer), ("rushgate", None));
+    assert_eq!((identity.kid, identity.jwks_file), (None, None));
+    assert_eq!(identity.service_from, Cidr::EVERYWHERE);
     assert_eq!(identity.leeway, Duration::from_secs(5));
     assert_eq!(config.mint_settings(None).unwrap().key, MintKey::DevSecret(data_dir));
-    let private = Some(PathBuf::from("p"));
+    let private = Some(MintKey::PrivateKeyFile("p".into()));
     assert_eq!(config.mint_settings(private.clone()), Err(MintSettingsError::PrivateKeyUnused("p".into())));
 
-    let with_file = load("", &[], &["auth.secret_file=s", "auth.issuer=shop"]);
-    assert_eq!(with_file.identity_settings().key, VerifyKey::SecretFile("s".into()));
+    let with_file = load("", &[], &["auth.secret_file=s", "auth.issuer=shop", "auth.kid=1"]);
+    let identity = with_file.identity_settings();
+    assert_eq!((identity.key, identity.kid.as_deref()), (Some(VerifyKey::SecretFile("s".into())), Some("1")));
     assert_eq!(with_file.mint_settings(None).unwrap().issuer.as_deref(), Some("shop"));
 
-    let eddsa = load("", &[], &["auth.algorithm=EdDSA", "auth.public_key_file=k"]);
-    assert_eq!(eddsa.auth.algorithm, TokenAlgorithm::EdDsa);
-    assert_eq!(eddsa.identity_settings().key, VerifyKey::PublicKeyFile("k".into()));
-    assert_eq!(eddsa.mint_settings(None), Err(MintSettingsError::PrivateKeyNeeded));
-    assert_eq!(eddsa.mint_settings(private).unwrap().key, MintKey::PrivateKeyFile("p".into()));
+    for (algorithm, key) in [
+        (TokenAlgorithm::EdDsa, VerifyKey::Ed25519File("k".into())),
+        (TokenAlgorithm::Es256, VerifyKey::P256File("k".into())),
+    ] {
+        let flag = format!("auth.algorithm={}", algorithm.name());
+        let public = load("", &[], &[&flag, "auth.public_key_file=k"]);
+        assert_eq!(public.auth.algorithm, algorithm);
+        assert_eq!(public.identity_settings().key, Some(key));
+        assert_eq!(public.mint_settings(None), Err(MintSettingsError::PrivateKeyNeeded(algorithm)));
+        assert_eq!(public.mint_settings(private.clone()).unwrap().key, MintKey::PrivateKeyFile("p".into()));
+    }
+}
+
+#[test]
+fn keys_may_all_come_from_a_file() {
+    for flags in [&["auth.jwks_file=j"][..], &["auth.jwks_file=j", "auth.algorithm=ES256"]] {
+        let config = load("", &[], flags);
+        let identity = config.identity_settings();
+        assert_eq!((identity.key, identity.jwks_file), (None, Some("j".into())));
+        assert_eq!(config.mint_settings(None), Err(MintSettingsError::KeyNeeded));
+        for key in [MintKey::PrivateKeyFile("p".into()), MintKey::SecretFile("s".into())] {
+            assert_eq!(config.mint_settings(Some(key.clone())).unwrap().key, key);
+        }
+    }
+    let both = load("", &[], &["auth.jwks_file=j", "auth.secret_file=s", "auth.kid=1"]);
+    assert_eq!(both.identity_settings().key, Some(VerifyKey::SecretFile("s".into())));
+    assert_eq!(both.mint_settings(None).unwrap().key, MintKey::SecretFile("s".into()));
+
+    let narrow = load("", &[], &["auth.service_from=10.0.0.0/8,::1"]);
+    let blocks: Vec<Cidr> = vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
+    assert_eq!(narrow.identity_settings().service_from, blocks);
+    assert_eq!(load("", &[], &["auth.service_from="]).auth.service_from, []);
 }
 
 proptest! {

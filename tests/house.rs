@@ -50,6 +50,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("redis", &["store/redis"]),
     ("axum", &["admin"]),
     ("jsonwebtoken", &["admission"]),
+    ("ed25519_dalek", &["admission"]),
 ];
 
 /// Lines before a file's tests.

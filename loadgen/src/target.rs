@@ -27,9 +27,12 @@ pub(crate) struct KeyArgs {
     /// The HS256 secret for the tokens, if it is not the gateway's
     #[arg(long, value_name = "FILE", conflicts_with = "private_key_file")]
     secret_file: Option<PathBuf>,
-    /// The private key (PEM) for the tokens, when the gateway checks EdDSA
+    /// The private key (PEM) for the tokens, when the gateway checks EdDSA or ES256
     #[arg(long, value_name = "FILE")]
     private_key_file: Option<PathBuf>,
+    /// What the tokens call their key, if the gateway knows several [default: as configured]
+    #[arg(long)]
+    kid: Option<String>,
     /// The tokens' audience [default: as configured, else rushgate]
     #[arg(long, value_name = "NAME")]
     audience: Option<String>,
@@ -70,14 +73,18 @@ impl KeyArgs {
                 None => config.store.data_dir.join(DEV_SECRET_FILE),
             }),
         };
+        // Another key than the gateway's own has another name.
+        let is_configured = self.secret_file.is_none() && self.private_key_file.is_none();
+        let kid = self.kid.clone().or_else(|| config.auth.kid.clone().filter(|_| is_configured));
         let audience = self.audience.as_ref().unwrap_or(&config.auth.audience).clone();
         let issuer = self.issuer.clone().or_else(|| config.auth.issuer.clone());
-        Minter::new(&MintSettings { key, audience, issuer }).map_err(|error| {
+        let minter = Minter::new(&MintSettings { key, audience, issuer }).map_err(|error| {
             Failure::cannot_start(format!(
                 "no tokens can be made: {error}; --config names the gateway's configuration, --data-dir its folder, \
                  --secret-file another secret"
             ))
-        })
+        })?;
+        Ok(minter.with_kid(kid))
     }
 }
 

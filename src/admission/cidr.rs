@@ -42,6 +42,12 @@ pub enum CidrError {
 }
 
 impl Cidr {
+    /// Every address there is.
+    pub const EVERYWHERE: [Self; 2] = [
+        Self { network: IpAddr::V4(Ipv4Addr::UNSPECIFIED), prefix_len: 0 },
+        Self { network: IpAddr::V6(Ipv6Addr::UNSPECIFIED), prefix_len: 0 },
+    ];
+
     /// The block of that many leading bits around an address; `None` for a prefix longer than the address.
     pub fn new(address: IpAddr, prefix_len: u8) -> Option<Self> {
         if prefix_len > address_bits(address) {

@@ -85,7 +85,7 @@ async fn run_demo(args: DemoArgs) -> Result<(Report, ActivityId), Failure> {
     let config = config(&args.data_dir)?;
     // The folder's lock first: beside another process nothing may be put on sale.
     let store = open_store(&config).await?;
-    let minter = Arc::new(minter(&config, None)?);
+    let minter = Arc::new(minter(&config, None, None)?);
     let limits = Limits::new(&config.limits_settings());
     let gateway = Gateway::start(gateway_settings(&config)?, limits, verifier(&config)?, Arc::clone(&store))
         .await

@@ -1,13 +1,12 @@
 //! From configuration to running parts: settings, store, keys, runtime. What cannot start says why and what to do.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
 use super::Failure;
-use crate::admission::identity::{Minter, Verifier, VerifyKey};
+use crate::admission::identity::{KeyName, MintKey, Minter, Verifier, VerifyKey};
 use crate::admission::limits::Rate;
 use crate::config::{self, Config, ConnectionsMax};
 use crate::gateway::{LookupSettings, Settings};
@@ -106,21 +105,33 @@ pub(super) async fn open_store(config: &Config) -> Result<Arc<SqliteStore>, Fail
     store.map(Arc::new).map_err(|error| Failure::cannot_start(error.to_string()))
 }
 
-/// Checks tokens by the configured key; without one, by the development secret in the data folder.
+/// Checks tokens by the configured keys; without any, by the development secret in the data folder.
 pub(super) fn verifier(config: &Config) -> Result<Verifier, Failure> {
     let settings = config.identity_settings();
-    if matches!(settings.key, VerifyKey::DevSecret(_)) {
+    if matches!(settings.key, Some(VerifyKey::DevSecret(_))) {
         tracing::warn!(
             data_dir = %config.store.data_dir.display(),
             "auth.secret_file is not set: tokens are checked with the development secret in the data folder"
         );
     }
-    Verifier::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))
+    let verifier = Verifier::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))?;
+    let keys: Vec<_> = verifier.key_names().iter().map(KeyName::to_string).collect();
+    tracing::info!(keys = keys.join(", "), "tokens are checked with");
+    for skipped in verifier.skipped_keys() {
+        tracing::info!(skipped, "a key for something else in auth.jwks_file");
+    }
+    Ok(verifier)
 }
 
-/// Signs tokens that [`verifier`] accepts; EdDSA needs the private key's file.
-pub(super) fn minter(config: &Config, private_key_file: Option<PathBuf>) -> Result<Minter, Failure> {
-    let settings =
-        config.mint_settings(private_key_file).map_err(|error| Failure::cannot_start(error.to_string()))?;
-    Minter::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))
+/// Signs tokens that [`verifier`] accepts: with the key given, or with the configured secret. They name the key so,
+/// or as it is configured.
+pub(super) fn minter(
+    config: &Config,
+    given: Option<MintKey>,
+    kid: Option<String>,
+) -> Result<Minter, Failure> {
+    let kid = kid.or_else(|| config.auth.kid.clone().filter(|_| given.is_none()));
+    let settings = config.mint_settings(given).map_err(|error| Failure::cannot_start(error.to_string()))?;
+    let minter = Minter::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))?;
+    Ok(minter.with_kid(kid))
 }

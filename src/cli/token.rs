@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::output::print;
 use super::startup::minter;
 use super::{ConfigArgs, Failure};
-use crate::admission::identity::IdentityKind;
+use crate::admission::identity::{IdentityKind, MintKey};
 use crate::config::{KeyFiles, parse_duration};
 use crate::protocol::UserId;
 
@@ -36,26 +36,41 @@ struct MintArgs {
     /// How long it is valid
     #[arg(long, default_value = "1h", value_parser = parse_duration)]
     ttl: Duration,
-    /// The private key (PEM), when the algorithm is EdDSA
+    /// The private key (PEM, Ed25519 or P-256) to sign with
     #[arg(long, value_name = "FILE")]
     private_key_file: Option<PathBuf>,
+    /// The HS256 secret to sign with, if it is not the configured one
+    #[arg(long, value_name = "FILE", conflicts_with = "private_key_file")]
+    secret_file: Option<PathBuf>,
+    /// How the token calls its key [default: auth.kid, if the configured secret signs]
+    #[arg(long)]
+    kid: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
 /// Runs the command.
 pub(super) fn run(args: TokenArgs) -> Result<(), Failure> {
-    let TokenCommand::Mint(args) = args.command;
+    match args.command {
+        TokenCommand::Mint(args) => mint(args),
+    }
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn mint(args: MintArgs) -> Result<(), Failure> {
     let kind = match args.user.map(UserId::new) {
         None => IdentityKind::Service,
         Some(Some(user)) => IdentityKind::App(user),
         Some(None) => return Err(Failure::cannot_start("--user has to be from 1 to 2^63-1")),
     };
     let config = args.config.load(KeyFiles::Unopened)?;
-    let minter = minter(&config, args.private_key_file)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let private_key = args.private_key_file.map(MintKey::PrivateKeyFile);
+    let minter = minter(&config, private_key.or(args.secret_file.map(MintKey::SecretFile)), args.kid)?;
     let token = minter
-        .mint(kind, now, args.ttl.max(Duration::from_secs(1)))
+        .mint(kind, now_unix_s(), args.ttl.max(Duration::from_secs(1)))
         .map_err(|error| Failure::bad_result(error.to_string()))?;
     print(&token);
     Ok(())

@@ -10,8 +10,9 @@ use toml::Value;
 
 use super::Config;
 use super::rules::Fault;
-use super::sections::{StoreKind, TokenAlgorithm};
+use super::sections::StoreKind;
 use super::text::format_duration;
+use crate::admission::identity::TokenAlgorithm;
 
 /// A fault, and the keys it is about: the place named is that of the first that is not built in.
 pub(super) struct CrossFault {
@@ -99,21 +100,28 @@ fn overrides(config: &Config, faults: &mut Vec<CrossFault>) {
 
 fn auth(config: &Config, faults: &mut Vec<CrossFault>) {
     let auth = &config.auth;
-    let public_key = ["auth.public_key_file", "auth.algorithm"];
-    match (auth.algorithm, &auth.public_key_file) {
-        (TokenAlgorithm::Hs256, Some(path)) => {
+    let algorithm = auth.algorithm.name();
+    match (auth.algorithm, &auth.secret_file, &auth.public_key_file) {
+        (TokenAlgorithm::Hs256, _, Some(path)) => {
             let why = "allowed: only \"\" with auth.algorithm = \"HS256\", which takes auth.secret_file";
-            faults.push(fault(public_key, shown(path), why));
+            faults.push(fault(["auth.public_key_file", "auth.algorithm"], shown(path), why));
         }
-        (TokenAlgorithm::EdDsa, None) => {
-            let why = "allowed: the path of a public key (PEM) with auth.algorithm = \"EdDSA\"";
-            faults.push(fault(public_key, "", why));
+        (TokenAlgorithm::EdDsa | TokenAlgorithm::Es256, _, None) if auth.jwks_file.is_none() => {
+            let why =
+                format!("allowed: the path of a public key (PEM) with auth.algorithm = \"{algorithm}\"");
+            faults.push(fault(["auth.public_key_file", "auth.algorithm"], "", &why));
         }
         _ => {}
     }
-    if let (TokenAlgorithm::EdDsa, Some(path)) = (auth.algorithm, &auth.secret_file) {
-        let why = "allowed: only \"\" with auth.algorithm = \"EdDSA\", which takes auth.public_key_file";
-        faults.push(fault(["auth.secret_file", "auth.algorithm"], shown(path), why));
+    if let (TokenAlgorithm::EdDsa | TokenAlgorithm::Es256, Some(path)) = (auth.algorithm, &auth.secret_file) {
+        let why = format!(
+            "allowed: only \"\" with auth.algorithm = \"{algorithm}\", which takes auth.public_key_file"
+        );
+        faults.push(fault(["auth.secret_file", "auth.algorithm"], shown(path), &why));
+    }
+    if let Some(kid) = auth.kid.as_ref().filter(|_| auth.jwks_file.is_some() && !auth.names_a_key()) {
+        let why = "allowed: only \"\" where all keys are those of auth.jwks_file, which names them itself";
+        faults.push(fault(["auth.kid", "auth.jwks_file"], kid.as_str(), why));
     }
 }
 
@@ -162,11 +170,12 @@ fn redis(config: &Config, faults: &mut Vec<CrossFault>) {
 /// The key and password files that are named and cannot be read. What they hold is judged where it is used.
 pub(super) fn unreadable_key_files(config: &Config) -> Vec<CrossFault> {
     let auth = &config.auth;
-    // The other algorithm's file is a fault already.
-    let mut files = vec![match auth.algorithm {
+    // The other kind's file is a fault already.
+    let key_file = match auth.algorithm {
         TokenAlgorithm::Hs256 => ("auth.secret_file", &auth.secret_file),
-        TokenAlgorithm::EdDsa => ("auth.public_key_file", &auth.public_key_file),
-    }];
+        TokenAlgorithm::EdDsa | TokenAlgorithm::Es256 => ("auth.public_key_file", &auth.public_key_file),
+    };
+    let mut files = vec![key_file, ("auth.jwks_file", &auth.jwks_file)];
     if config.store.kind == StoreKind::Redis {
         files.push(("redis.password_file", &config.redis.password_file));
         files.push(("mysql.password_file", &config.mysql.password_file));

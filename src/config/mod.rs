@@ -28,7 +28,6 @@ pub use self::problem::{ConfigErrors, Origin, Problem};
 pub use self::production::{MySql, Redis, Writer};
 pub use self::sections::{
     Admin, Auth, ConnectionsMax, Gateway, IpOverride, Limits, Rate, Stock, Store, StoreKind, Synchronous,
-    TokenAlgorithm,
 };
 pub use self::settings::MintSettingsError;
 pub use self::sources::{ConfigFile, DEFAULT_FILE, ENV_PREFIX, KeyFiles, Sources};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::problem::nearest;
 use super::rules::{BURST, RATE_PER_S, Rule};
+use crate::admission::identity::KID_BYTES_MAX;
 
 /// A key and what its value may be.
 pub(super) struct Key {
@@ -95,11 +96,14 @@ pub(super) const KEYS: &[Key] = &[
     key("limits.result_per_user.rate_per_s", RATE_PER_S),
     key("limits.result_per_user.burst", BURST),
     key("limits.per_ip_overrides", Rule::Overrides),
-    key("auth.algorithm", Rule::OneOf(&["HS256", "EdDSA"])),
-    key("auth.audience", Rule::Text(1, 256)),
-    key("auth.issuer", Rule::Text(0, 256)),
+    key("auth.algorithm", Rule::OneOf(&["HS256", "EdDSA", "ES256"])),
+    key("auth.kid", Rule::Text(0, KID_BYTES_MAX)),
     key("auth.secret_file", Rule::Text(0, 4_096)),
     key("auth.public_key_file", Rule::Text(0, 4_096)),
+    key("auth.jwks_file", Rule::Text(0, 4_096)),
+    key("auth.audience", Rule::Text(1, 256)),
+    key("auth.issuer", Rule::Text(0, 256)),
+    key("auth.service_from", Rule::Many(&Rule::Block, 0, 256)),
     // More would keep tokens alive long after their makers think them dead.
     key("auth.leeway", ms(0, 5 * MINUTE_MS)),
 ];

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::text;
 use crate::admission::Cidr;
+use crate::admission::identity::TokenAlgorithm;
 
 /// `[gateway]`: the TCP listener and its connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -299,44 +300,51 @@ pub struct IpOverride {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
-    /// The one algorithm accepted.
+    /// Of the key in `secret_file` or `public_key_file`.
     pub algorithm: TokenAlgorithm,
+    /// That key's name; none = it is meant by every token whose `kid` names no other.
+    #[serde(with = "text::empty_is_none")]
+    pub kid: Option<String>,
+    /// HS256: the secret. None, and no `jwks_file` = one made for development, in the data folder.
+    #[serde(with = "text::empty_is_none")]
+    pub secret_file: Option<PathBuf>,
+    /// EdDSA, ES256: the public key.
+    #[serde(with = "text::empty_is_none")]
+    pub public_key_file: Option<PathBuf>,
+    /// Further keys, read again when the file changes.
+    #[serde(with = "text::empty_is_none")]
+    pub jwks_file: Option<PathBuf>,
     /// Has to be in a token's `aud`.
     pub audience: String,
     /// Has to be a token's `iss`; none = not looked at.
     #[serde(with = "text::empty_is_none")]
     pub issuer: Option<String>,
-    /// HS256: the secret. None = one made for development, in the data folder.
-    #[serde(with = "text::empty_is_none")]
-    pub secret_file: Option<PathBuf>,
-    /// EdDSA: the public key.
-    #[serde(with = "text::empty_is_none")]
-    pub public_key_file: Option<PathBuf>,
+    /// From where service tokens are good.
+    pub service_from: Vec<Cidr>,
     /// How far the clock of whoever makes the tokens may differ.
     #[serde(with = "text::duration")]
     pub leeway: Duration,
+}
+
+impl Auth {
+    /// Whether a key is named beside the JWKS file.
+    pub(super) fn names_a_key(&self) -> bool {
+        self.secret_file.is_some() || self.public_key_file.is_some()
+    }
 }
 
 impl Default for Auth {
     fn default() -> Self {
         Self {
             algorithm: TokenAlgorithm::Hs256,
-            audience: "rushgate".to_owned(),
-            issuer: None,
+            kid: None,
             secret_file: None,
             public_key_file: None,
+            jwks_file: None,
+            audience: "rushgate".to_owned(),
+            issuer: None,
+            service_from: Cidr::EVERYWHERE.to_vec(),
             leeway: Duration::from_secs(5),
         }
     }
-}
-
-/// How tokens are signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TokenAlgorithm {
-    /// HMAC with SHA-256: one secret, known to both sides.
-    #[serde(rename = "HS256")]
-    Hs256,
-    /// Ed25519: the gateway only knows the public key.
-    #[serde(rename = "EdDSA")]
-    EdDsa,
 }

@@ -2,17 +2,22 @@
 
 use std::path::PathBuf;
 
-use super::sections::TokenAlgorithm;
 use super::{Config, IpOverride, Rate};
-use crate::admission::identity::{IdentitySettings, MintKey, MintSettings, VerifyKey};
+use crate::admission::identity::{IdentitySettings, MintKey, MintSettings, TokenAlgorithm, VerifyKey};
 use crate::admission::limits::{self, LimitsSettings};
 
 /// Why tokens cannot be made with this configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MintSettingsError {
     /// The configuration knows only the public key.
-    #[error("auth.algorithm is \"EdDSA\": making a token needs the private key; name its file")]
-    PrivateKeyNeeded,
+    #[error("auth.algorithm is \"{}\": making a token needs the private key; name its file", .0.name())]
+    PrivateKeyNeeded(TokenAlgorithm),
+    /// It knows only a set of keys.
+    #[error(
+        "all keys are those of auth.jwks_file: name the file of the secret or private key to make a token with, and \
+         its kid"
+    )]
+    KeyNeeded,
     /// A private key is of no use.
     #[error("auth.algorithm is \"HS256\": tokens are made with the secret, not with private key {}", .0.display())]
     PrivateKeyUnused(PathBuf),
@@ -35,38 +40,49 @@ impl Config {
     /// For a `Verifier`.
     pub fn identity_settings(&self) -> IdentitySettings {
         let auth = &self.auth;
-        let key = match (auth.algorithm, &auth.secret_file) {
-            (TokenAlgorithm::Hs256, Some(path)) => VerifyKey::SecretFile(path.clone()),
-            (TokenAlgorithm::Hs256, None) => VerifyKey::DevSecret(self.store.data_dir.clone()),
-            // `load` refuses EdDSA without a key; a struct filled by hand fails when the key is read.
-            (TokenAlgorithm::EdDsa, _) => {
-                VerifyKey::PublicKeyFile(auth.public_key_file.clone().unwrap_or_default())
+        let key = match auth.algorithm {
+            // Where keys are in a file, a secret that nobody asked for is not one of them.
+            _ if auth.jwks_file.is_some() && !auth.names_a_key() => None,
+            TokenAlgorithm::Hs256 => Some(match &auth.secret_file {
+                Some(path) => VerifyKey::SecretFile(path.clone()),
+                None => VerifyKey::DevSecret(self.store.data_dir.clone()),
+            }),
+            // `load` refuses these without a key; a struct filled by hand fails when the key is read.
+            TokenAlgorithm::EdDsa => {
+                Some(VerifyKey::Ed25519File(auth.public_key_file.clone().unwrap_or_default()))
+            }
+            TokenAlgorithm::Es256 => {
+                Some(VerifyKey::P256File(auth.public_key_file.clone().unwrap_or_default()))
             }
         };
         IdentitySettings {
             key,
+            kid: auth.kid.clone(),
+            jwks_file: auth.jwks_file.clone(),
             audience: auth.audience.clone(),
             issuer: auth.issuer.clone(),
             leeway: auth.leeway,
+            service_from: auth.service_from.clone(),
         }
     }
 
-    /// For a `Minter` whose tokens [`Self::identity_settings`] accept. EdDSA needs the private key, which a
-    /// gateway's configuration does not have.
-    pub fn mint_settings(
-        &self,
-        private_key_file: Option<PathBuf>,
-    ) -> Result<MintSettings, MintSettingsError> {
-        let key = match (self.auth.algorithm, private_key_file) {
-            (TokenAlgorithm::EdDsa, Some(path)) => MintKey::PrivateKeyFile(path),
-            (TokenAlgorithm::EdDsa, None) => return Err(MintSettingsError::PrivateKeyNeeded),
-            (TokenAlgorithm::Hs256, Some(path)) => return Err(MintSettingsError::PrivateKeyUnused(path)),
-            (TokenAlgorithm::Hs256, None) => match &self.auth.secret_file {
-                Some(path) => MintKey::SecretFile(path.clone()),
-                None => MintKey::DevSecret(self.store.data_dir.clone()),
-            },
+    /// For a `Minter` whose tokens [`Self::identity_settings`] accept: with the key given, or with the one that a
+    /// gateway's configuration has, which is a secret.
+    pub fn mint_settings(&self, given: Option<MintKey>) -> Result<MintSettings, MintSettingsError> {
+        let auth = &self.auth;
+        let key = match (given, auth.algorithm, &auth.secret_file) {
+            (Some(MintKey::PrivateKeyFile(path)), TokenAlgorithm::Hs256, _) if auth.jwks_file.is_none() => {
+                return Err(MintSettingsError::PrivateKeyUnused(path));
+            }
+            (Some(key), ..) => key,
+            (None, ..) if auth.jwks_file.is_some() && !auth.names_a_key() => {
+                return Err(MintSettingsError::KeyNeeded);
+            }
+            (None, TokenAlgorithm::Hs256, Some(path)) => MintKey::SecretFile(path.clone()),
+            (None, TokenAlgorithm::Hs256, None) => MintKey::DevSecret(self.store.data_dir.clone()),
+            (None, algorithm, _) => return Err(MintSettingsError::PrivateKeyNeeded(algorithm)),
         };
-        Ok(MintSettings { key, audience: self.auth.audience.clone(), issuer: self.auth.issuer.clone() })
+        Ok(MintSettings { key, audience: auth.audience.clone(), issuer: auth.issuer.clone() })
     }
 }
 

@@ -1,4 +1,5 @@
-//! What happened, counted: every reply by status, every rung of the funnel, every end of a connection.
+//! What happened, counted: every reply by status, every rung of the funnel, every end of a connection, every token
+//! refused.
 //!
 //! Each thread that serves connections counts on a sheet of its own, which nobody else writes and which shares no
 //! cache line with another; reading adds the sheets up. Counting is one load and one store: it never fails, never
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam::utils::CachePadded;
 
+use crate::admission::identity::IdentityError;
 use crate::protocol::Status;
 
 macro_rules! counted {
@@ -118,6 +120,10 @@ counted! {
         SwitchIgnored = "switch_ignored",
         /// A switch that the store had lost was put back.
         SwitchRestored = "switch_restored",
+        /// The token keys in force became others.
+        KeysChanged = "keys_changed",
+        /// The file with token keys was looked at and could not be used.
+        KeyFileRefused = "key_file_refused",
     }
 }
 
@@ -126,7 +132,8 @@ const STATUS_PLACES: usize = 96;
 const RUNGS_AT: usize = STATUS_PLACES;
 const ENDINGS_AT: usize = RUNGS_AT + Rung::ALL.len();
 const EVENTS_AT: usize = ENDINGS_AT + Ending::ALL.len();
-const PLACES: usize = EVENTS_AT + Event::ALL.len();
+const TOKENS_AT: usize = EVENTS_AT + Event::ALL.len();
+const PLACES: usize = TOKENS_AT + IdentityError::ALL.len();
 
 /// Where something is counted on a sheet: no search on the way of a reply.
 trait Place {
@@ -159,6 +166,12 @@ impl Place for Event {
     }
 }
 
+impl Place for IdentityError {
+    fn place(self) -> usize {
+        TOKENS_AT.saturating_add(self as usize)
+    }
+}
+
 /// What one thread counts. Written by that thread alone: two writers would lose counts.
 #[derive(Debug)]
 pub(super) struct Sheet(CachePadded<[AtomicU64; PLACES]>);
@@ -177,6 +190,11 @@ impl Sheet {
     /// A reply with this status was given.
     pub(super) fn status(&self, status: Status) {
         self.add(status, 1);
+    }
+
+    /// A token was refused for this.
+    pub(super) fn token_refused(&self, why: IdentityError) {
+        self.add(why, 1);
     }
 
     /// It happened so many times.
@@ -244,6 +262,11 @@ impl Counters {
         self.sum(event.place())
     }
 
+    /// How many tokens were refused for this.
+    pub fn token_refusal_count(&self, why: IdentityError) -> u64 {
+        self.sum(why.place())
+    }
+
     /// Replies by status, those that occurred.
     pub fn status_counts(&self) -> impl Iterator<Item = (Status, u64)> {
         let counted = |status: &Status| (*status, self.sum(status.place()));
@@ -275,6 +298,7 @@ mod tests {
         places.extend(Rung::ALL.iter().map(|rung| rung.place()));
         places.extend(Ending::ALL.iter().map(|ending| ending.place()));
         places.extend(Event::ALL.iter().map(|event| event.place()));
+        places.extend(IdentityError::ALL.iter().map(|why| why.place()));
         assert!(places.iter().all(|place| *place < PLACES));
         assert_eq!(places.iter().collect::<BTreeSet<_>>().len(), places.len());
     }

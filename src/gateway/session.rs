@@ -277,9 +277,11 @@ impl Session {
     }
 
     fn on_auth(&mut self, now: Now, frame: &Frame<'_>, token: &[u8], out: &mut BytesMut) -> Flow {
-        let identity = match self.worker.core.verifier.verify(token, now.sale_ms / 1000) {
+        let verified = self.worker.core.verifier.verify(token, self.peer.addr, now.sale_ms / 1000);
+        let identity = match verified {
             Ok(identity) => identity,
             Err(error) => {
+                self.worker.sheet.token_refused(error);
                 tracing::debug!(connection = self.peer.id, %error, "token refused");
                 self.refuse(frame, super::token_status(error), out);
                 return Flow::Close(Ending::BadToken);

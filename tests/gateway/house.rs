@@ -41,6 +41,7 @@ pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) limits: LimitsSettings,
     activities: Vec<NewActivity>,
+    identity: Box<dyn FnOnce(&mut IdentitySettings)>,
 }
 
 pub(crate) fn rate(rate_per_s: u32, burst: u32) -> Rate {
@@ -89,7 +90,7 @@ impl Plan {
             per_ip_overrides: vec![IpOverride { cidr: "127.0.0.0/8".parse().unwrap(), rate: Rate::OFF }],
             keys_max: 10_000,
         };
-        Self { settings, limits, activities }
+        Self { settings, limits, activities, identity: Box::new(|_| ()) }
     }
 
     pub(crate) fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
@@ -99,6 +100,11 @@ impl Plan {
 
     pub(crate) fn limits(mut self, change: impl FnOnce(&mut LimitsSettings)) -> Self {
         change(&mut self.limits);
+        self
+    }
+
+    pub(crate) fn identity(mut self, change: impl FnOnce(&mut IdentitySettings) + 'static) -> Self {
+        self.identity = Box::new(change);
         self
     }
 
@@ -121,13 +127,9 @@ impl Plan {
             options.synchronous = Synchronous::Off;
             let store = SqliteStore::open(&options).await.unwrap();
             let (store, gate) = Gated::new(store);
-            let verifier = Verifier::new(&IdentitySettings {
-                key: VerifyKey::SecretFile(secret),
-                audience: "rushgate".to_owned(),
-                issuer: None,
-                leeway: Duration::ZERO,
-            })
-            .unwrap();
+            let mut identity = IdentitySettings::new(VerifyKey::SecretFile(secret), "rushgate");
+            (self.identity)(&mut identity);
+            let verifier = Verifier::new(&identity).unwrap();
             let limits = Limits::new(&self.limits);
             let gateway = Gateway::start(self.settings, limits, verifier, Arc::new(store)).await.unwrap();
             (gate, gateway)

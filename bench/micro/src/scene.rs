@@ -51,12 +51,7 @@ impl Scene {
             issuer: None,
         });
         let minter = minter.expect("a minter of tokens");
-        let verifier = Verifier::new(&IdentitySettings {
-            key: VerifyKey::SecretFile(secret),
-            audience: "rushgate".to_owned(),
-            issuer: None,
-            leeway: Duration::ZERO,
-        });
+        let verifier = Verifier::new(&IdentitySettings::new(VerifyKey::SecretFile(secret), "rushgate"));
         let verifier = verifier.expect("a verifier of tokens");
         let data_dir = dir.path().join("data");
         let gateway = runtime.block_on(async {

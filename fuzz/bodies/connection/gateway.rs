@@ -124,13 +124,9 @@ impl Bench {
             per_ip_overrides: Vec::new(),
             keys_max: 1000,
         });
-        let verifier = Verifier::new(&IdentitySettings {
-            key: VerifyKey::SecretFile(dir.join("secret")),
-            audience: "rushgate".to_owned(),
-            issuer: None,
-            leeway: Duration::ZERO,
-        })
-        .unwrap();
+        let verifier =
+            Verifier::new(&IdentitySettings::new(VerifyKey::SecretFile(dir.join("secret")), "rushgate"))
+                .unwrap();
         let gateway = runtime.block_on(async {
             let operator = Activities::new(&data_dir);
             for (id, stock) in [(LIVE, 1_000_000), (SOLD_OUT, 1), (UPCOMING, 5), (CLOSED, 5)] {

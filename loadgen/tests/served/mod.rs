@@ -91,12 +91,8 @@ async fn serve(folder: &Path, settings: Settings, buys: Rate) -> Gateway {
         per_ip_overrides: Vec::new(),
         keys_max: 100_000,
     });
-    let verifier = Verifier::new(&IdentitySettings {
-        key: VerifyKey::DevSecret(folder.to_path_buf()),
-        audience: "rushgate".to_owned(),
-        issuer: None,
-        leeway: Duration::from_secs(5),
-    });
+    let verifier =
+        Verifier::new(&IdentitySettings::new(VerifyKey::DevSecret(folder.to_path_buf()), "rushgate"));
     Gateway::start(settings, limits, verifier.unwrap(), store).await.unwrap()
 }
 

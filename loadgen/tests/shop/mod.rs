@@ -195,12 +195,7 @@ async fn start_gateway(redis: &RedisOptions, mysql: &MySqlOptions, secret: PathB
         per_ip_overrides: Vec::new(),
         keys_max: 100_000,
     });
-    let verifier = Verifier::new(&IdentitySettings {
-        key: VerifyKey::SecretFile(secret),
-        audience: "rushgate".to_owned(),
-        issuer: None,
-        leeway: Duration::from_secs(5),
-    });
+    let verifier = Verifier::new(&IdentitySettings::new(VerifyKey::SecretFile(secret), "rushgate"));
     let store = Arc::new(SharedStore::new(redis, sql));
     Gateway::start(settings, limits, verifier.unwrap(), store).await.unwrap()
 }

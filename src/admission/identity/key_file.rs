@@ -4,11 +4,16 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::TokenAlgorithm;
+use super::jwks::JwksError;
+use super::key::KeyFlaw;
+use super::key_set::KeySetError;
+
 /// The shortest secret accepted: as long as the hash that HS256 uses (RFC 7518, 3.2).
 pub const SECRET_BYTES_MIN: usize = 32;
 
 /// No key is longer; a device or a wrong file is not read to its end.
-const KEY_FILE_BYTES_MAX: u64 = 16 * 1024;
+pub(super) const KEY_FILE_BYTES_MAX: u64 = 16 * 1024;
 
 /// Why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -22,10 +27,12 @@ pub enum KeyError {
         source: io::Error,
     },
     /// Longer than any key.
-    #[error("key file {path} is longer than {KEY_FILE_BYTES_MAX} bytes; that is not a key", path = path.display())]
+    #[error("key file {path} is longer than {bytes_max} bytes; that is not a key", path = path.display())]
     TooLong {
         /// Which.
         path: PathBuf,
+        /// What is read at most.
+        bytes_max: u64,
     },
     /// A secret that could be guessed.
     #[error(
@@ -39,29 +46,55 @@ pub enum KeyError {
         bytes: usize,
     },
     /// A PEM file given as secret: whoever knows a public key could make tokens.
-    #[error("secret file {path} holds a PEM key; use it with algorithm EdDSA", path = path.display())]
+    #[error("secret file {path} holds a PEM key; use a public key with algorithm EdDSA or ES256", path = path.display())]
     PemAsSecret {
         /// Which.
         path: PathBuf,
     },
-    /// Not an Ed25519 public key.
+    /// Not a public key for the algorithm.
     #[error(
-        "{path} is not an Ed25519 public key in PEM form (openssl pkey -in private.pem -pubout)",
-        path = path.display()
+        "{path} is not {what} public key in PEM form (openssl pkey -in private.pem -pubout)",
+        path = path.display(),
+        what = curve(*algorithm)
     )]
     NotPublicKey {
         /// Which.
         path: PathBuf,
+        /// What it should be for.
+        algorithm: TokenAlgorithm,
     },
-    /// Not an Ed25519 private key.
+    /// Not a private key that tokens can be made with.
     #[error(
-        "{path} is not an Ed25519 private key in PKCS#8 PEM form (openssl genpkey -algorithm ed25519)",
+        "{path} is not an Ed25519 or P-256 private key in PKCS#8 PEM form (openssl genpkey -algorithm ed25519, or \
+         -algorithm EC -pkeyopt ec_paramgen_curve:P-256)",
         path = path.display()
     )]
     NotPrivateKey {
         /// Which.
         path: PathBuf,
     },
+    /// A key that cannot be used.
+    #[error("key file {path}: {flaw}", path = path.display())]
+    Flawed {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        flaw: KeyFlaw,
+    },
+    /// A JWKS file that cannot be used.
+    #[error("JWKS file {path}: {source}", path = path.display())]
+    Jwks {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: JwksError,
+    },
+    /// Keys that do not go together.
+    #[error("the gateway's token keys: {0}")]
+    Set(#[from] KeySetError),
+    /// Neither a key nor a file with keys.
+    #[error("there is no key to check tokens with; name a secret, a public key or a JWKS file")]
+    NoKey,
     /// The development secret could not be made.
     #[error(
         "development secret {path} cannot be created: {source}; \
@@ -76,9 +109,17 @@ pub enum KeyError {
     },
 }
 
+const fn curve(algorithm: TokenAlgorithm) -> &'static str {
+    match algorithm {
+        TokenAlgorithm::Hs256 => "a",
+        TokenAlgorithm::EdDsa => "an Ed25519",
+        TokenAlgorithm::Es256 => "a P-256",
+    }
+}
+
 /// The secret in a file. One line end at its end does not count: editors and `openssl rand -hex` add one.
 pub(super) fn secret_file(path: &Path) -> Result<Vec<u8>, KeyError> {
-    let mut secret = read(path)?;
+    let mut secret = read(path, KEY_FILE_BYTES_MAX)?;
     if secret.last() == Some(&b'\n') {
         secret.pop();
         if secret.last() == Some(&b'\r') {
@@ -94,14 +135,15 @@ pub(super) fn secret_file(path: &Path) -> Result<Vec<u8>, KeyError> {
     Ok(secret)
 }
 
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
+/// The content of a file that is at most so long.
+pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, KeyError> {
     let failed = |source| KeyError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     let mut content = Vec::new();
-    file.take(KEY_FILE_BYTES_MAX.saturating_add(1)).read_to_end(&mut content).map_err(failed)?;
-    if u64::try_from(content.len()).is_ok_and(|bytes| bytes <= KEY_FILE_BYTES_MAX) {
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut content).map_err(failed)?;
+    if u64::try_from(content.len()).is_ok_and(|bytes| bytes <= bytes_max) {
         Ok(content)
     } else {
-        Err(KeyError::TooLong { path: path.to_owned() })
+        Err(KeyError::TooLong { path: path.to_owned(), bytes_max })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use jsonwebtoken::{EncodingKey, Header, encode};
 use serde::Serialize;
 
 use super::{IdentityKind, KeyError, MintSettings, keys};
@@ -36,13 +36,20 @@ struct Claims<'a> {
 impl Minter {
     /// Reads and checks the key.
     pub fn new(settings: &MintSettings) -> Result<Self, KeyError> {
-        let (algorithm, key): (Algorithm, EncodingKey) = keys::mint_key(&settings.key)?;
+        let (algorithm, key) = keys::mint_key(&settings.key)?;
         Ok(Self {
-            header: Header::new(algorithm),
+            header: Header::new(algorithm.jws()),
             key,
             audience: settings.audience.clone(),
             issuer: settings.issuer.clone(),
         })
+    }
+
+    /// Its tokens name the key so, for a gateway that knows several; `None` = not at all.
+    #[must_use]
+    pub fn with_kid(mut self, kid: Option<String>) -> Self {
+        self.header.kid = kid;
+        self
     }
 
     /// A token good from `now_unix_s` for `valid_for` (whole seconds).

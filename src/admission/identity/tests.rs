@@ -9,7 +9,12 @@
     reason = "tests"
 )]
 
+mod hostile;
+mod jwk_sets;
+mod rotation;
+
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Barrier;
 use std::thread;
@@ -20,11 +25,15 @@ use tempfile::TempDir;
 
 use super::*;
 
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const NOW: u64 = 1_753_000_000;
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const OTHER_SECRET: &str = "fedcba9876543210fedcba9876543210";
 const PRIVATE_PEM: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIMZV7vsSZ/r8hkupcvhhHdrU9s16obEVIMyffWOZZ60A\n-----END PRIVATE KEY-----\n";
 const PUBLIC_PEM: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAH72IFAqg7w7ySQHYJO1bZ/dcDRSSdHFp8EGg3xGJ84E=\n-----END PUBLIC KEY-----\n";
+const EC_PRIVATE_PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgMTRznlsMrV7JVY3T\nKJnQknlQykoAQv+pddZoEBEKZ8ChRANCAAQRrF/94gHFi92lgDz6cEibTfdYhFWM\nJVfBnu1mt3IUaDw6dpOKFE6WavUdJntIVho7pUCedyUH3JH2LhoU0qxy\n-----END PRIVATE KEY-----\n";
+const EC_PUBLIC_PEM: &str = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEEaxf/eIBxYvdpYA8+nBIm033WIRV\njCVXwZ7tZrdyFGg8OnaTihROlmr1HSZ7SFYaO6VAnnclB9yR9i4aFNKscg==\n-----END PUBLIC KEY-----\n";
+const OTHER_EC_PRIVATE_PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg8vGYH4QStDVVI08s\nK0NeKxOe//oAGaP7jdUSd88UAPShRANCAASYM8zB/oEskMK01QiBiltlxqK6ZftW\nny2cEkiEWiXWjwhpyJRYtpj0m9r52lHD/ZdtQaMUZdUyhGoXQm+i4Zsv\n-----END PRIVATE KEY-----\n";
 const OTHER_PRIVATE_PEM: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEILGOByu/tbZFRzaWPZ3361ZA9odwxOfk+ZmBONYGQZEK\n-----END PRIVATE KEY-----\n";
 
 struct Fixture {
@@ -39,6 +48,10 @@ impl Fixture {
             ("private", PRIVATE_PEM),
             ("public", PUBLIC_PEM),
             ("other", OTHER_PRIVATE_PEM),
+            ("other-secret", OTHER_SECRET),
+            ("ec-private", EC_PRIVATE_PEM),
+            ("ec-public", EC_PUBLIC_PEM),
+            ("ec-other", OTHER_EC_PRIVATE_PEM),
         ] {
             fs::write(dir.path().join(name), content).unwrap();
         }
@@ -50,7 +63,7 @@ impl Fixture {
     }
 
     fn settings(key: VerifyKey) -> IdentitySettings {
-        IdentitySettings { key, audience: "rushgate".to_owned(), issuer: None, leeway: Duration::ZERO }
+        IdentitySettings::new(key, "rushgate")
     }
 
     fn hs256(&self) -> Verifier {
@@ -58,7 +71,20 @@ impl Fixture {
     }
 
     fn eddsa(&self) -> Verifier {
-        Verifier::new(&Fixture::settings(VerifyKey::PublicKeyFile(self.path("public")))).unwrap()
+        Verifier::new(&Fixture::settings(VerifyKey::Ed25519File(self.path("public")))).unwrap()
+    }
+
+    fn es256(&self) -> Verifier {
+        Verifier::new(&Fixture::settings(VerifyKey::P256File(self.path("ec-public")))).unwrap()
+    }
+
+    /// Each algorithm: what checks it, and what makes its tokens.
+    fn all(&self) -> [(Verifier, MintKey); 3] {
+        [
+            (self.hs256(), MintKey::SecretFile(self.path("secret"))),
+            (self.eddsa(), MintKey::PrivateKeyFile(self.path("private"))),
+            (self.es256(), MintKey::PrivateKeyFile(self.path("ec-private"))),
+        ]
     }
 
     fn minter(key: MintKey) -> Minter {
@@ -104,19 +130,16 @@ fn encoded(json_text: &str) -> String {
 }
 
 #[test]
-fn what_is_minted_is_accepted_by_both_algorithms() {
+fn what_is_minted_is_accepted_with_each_algorithm() {
     let fixture = Fixture::new();
-    for (verifier, key) in [
-        (fixture.hs256(), MintKey::SecretFile(fixture.path("secret"))),
-        (fixture.eddsa(), MintKey::PrivateKeyFile(fixture.path("private"))),
-    ] {
+    for (verifier, key) in fixture.all() {
         let minter = Fixture::minter(key);
         for kind in [app(1), app(UserId::MAX), IdentityKind::Service] {
             let token = minter.mint(kind, NOW, Duration::from_secs(60)).unwrap();
             let identity = Identity { kind, expires_at_ms: (NOW + 60) * 1000 };
-            assert_eq!(verifier.verify(token.as_bytes(), NOW), Ok(identity));
-            assert_eq!(verifier.verify(token.as_bytes(), NOW + 59), Ok(identity));
-            assert_eq!(verifier.verify(token.as_bytes(), NOW + 60), Err(IdentityError::Expired));
+            assert_eq!(verifier.verify(token.as_bytes(), HERE, NOW), Ok(identity));
+            assert_eq!(verifier.verify(token.as_bytes(), HERE, NOW + 59), Ok(identity));
+            assert_eq!(verifier.verify(token.as_bytes(), HERE, NOW + 60), Err(IdentityError::Expired));
             assert!(token.len() < 400, "fits a frame before AUTH");
         }
     }
@@ -171,7 +194,7 @@ fn claims_are_checked_one_by_one() {
         (json!({"exp": NOW, "sub": "0"}), Err(E::BadSubject)),
         (json!({"iss": "anybody", "jti": "x", "name": {"a": [1]}}), Ok(app(42))),
     ] {
-        let outcome = verifier.verify(&hs256(&with(&changes)), NOW).map(|identity| identity.kind);
+        let outcome = verifier.verify(&hs256(&with(&changes)), HERE, NOW).map(|identity| identity.kind);
         assert_eq!(outcome, expected, "{changes}");
     }
 }
@@ -180,9 +203,9 @@ fn claims_are_checked_one_by_one() {
 fn a_date_with_a_fraction_is_understood() {
     let verifier = Fixture::new().hs256();
     let token = hs256(&with(&json!({"exp": 1_753_000_060.5})));
-    assert_eq!(verifier.verify(&token, NOW).unwrap().expires_at_ms, 1_753_000_060_500);
-    assert!(verifier.verify(&token, NOW + 60).is_ok());
-    assert_eq!(verifier.verify(&token, NOW + 61), Err(IdentityError::Expired));
+    assert_eq!(verifier.verify(&token, HERE, NOW).unwrap().expires_at_ms, 1_753_000_060_500);
+    assert!(verifier.verify(&token, HERE, NOW + 60).is_ok());
+    assert_eq!(verifier.verify(&token, HERE, NOW + 61), Err(IdentityError::Expired));
 }
 
 #[test]
@@ -192,10 +215,10 @@ fn leeway_moves_both_ends_and_is_told() {
     settings.leeway = Duration::from_secs(5);
     let verifier = Verifier::new(&settings).unwrap();
     let token = hs256(&with(&json!({"exp": NOW + 10, "nbf": NOW})));
-    assert_eq!(verifier.verify(&token, NOW - 6), Err(IdentityError::NotYetValid));
-    assert!(verifier.verify(&token, NOW - 5).is_ok());
-    assert_eq!(verifier.verify(&token, NOW + 14).unwrap().expires_at_ms, (NOW + 15) * 1000);
-    assert_eq!(verifier.verify(&token, NOW + 15), Err(IdentityError::Expired));
+    assert_eq!(verifier.verify(&token, HERE, NOW - 6), Err(IdentityError::NotYetValid));
+    assert!(verifier.verify(&token, HERE, NOW - 5).is_ok());
+    assert_eq!(verifier.verify(&token, HERE, NOW + 14).unwrap().expires_at_ms, (NOW + 15) * 1000);
+    assert_eq!(verifier.verify(&token, HERE, NOW + 15), Err(IdentityError::Expired));
 }
 
 #[test]
@@ -204,7 +227,7 @@ fn an_issuer_is_demanded_only_where_configured() {
     let mut settings = Fixture::settings(VerifyKey::SecretFile(fixture.path("secret")));
     settings.issuer = Some("shop".to_owned());
     let verifier = Verifier::new(&settings).unwrap();
-    let verify = |changes| verifier.verify(&hs256(&with(&changes)), NOW).map(|_| ());
+    let verify = |changes| verifier.verify(&hs256(&with(&changes)), HERE, NOW).map(|_| ());
     assert_eq!(verify(json!({"iss": "shop"})), Ok(()));
     assert_eq!(verify(json!({"iss": "shop2"})), Err(IdentityError::WrongIssuer));
     assert_eq!(verify(json!({"iss": ["shop"]})), Err(IdentityError::WrongIssuer));
@@ -216,7 +239,7 @@ fn an_issuer_is_demanded_only_where_configured() {
     })
     .unwrap();
     let token = minter.mint(app(1), NOW, Duration::from_secs(1)).unwrap();
-    assert!(verifier.verify(token.as_bytes(), NOW).is_ok());
+    assert!(verifier.verify(token.as_bytes(), HERE, NOW).is_ok());
 }
 
 #[test]
@@ -224,20 +247,20 @@ fn a_forged_signature_is_refused() {
     let fixture = Fixture::new();
     let verifier = fixture.hs256();
     let forged = signed(Algorithm::HS256, OTHER_SECRET.as_bytes(), &good_claims());
-    assert_eq!(verifier.verify(&forged, NOW), Err(IdentityError::BadSignature));
+    assert_eq!(verifier.verify(&forged, HERE, NOW), Err(IdentityError::BadSignature));
     // Another content under a good signature.
     let good = String::from_utf8(hs256(&good_claims())).unwrap();
     let parts: Vec<_> = good.split('.').collect();
     let other = encoded(&with(&json!({"sub": "43"})).to_string());
     let swapped = format!("{}.{other}.{}", parts[0], parts[2]);
-    assert_eq!(verifier.verify(swapped.as_bytes(), NOW), Err(IdentityError::BadSignature));
+    assert_eq!(verifier.verify(swapped.as_bytes(), HERE, NOW), Err(IdentityError::BadSignature));
     // An expired one with a wrong signature is not told that it expired.
     let old = signed(Algorithm::HS256, OTHER_SECRET.as_bytes(), &with(&json!({"exp": 1})));
-    assert_eq!(verifier.verify(&old, NOW), Err(IdentityError::BadSignature));
+    assert_eq!(verifier.verify(&old, HERE, NOW), Err(IdentityError::BadSignature));
 
     let other_key = Fixture::minter(MintKey::PrivateKeyFile(fixture.path("other")));
     let forged = other_key.mint(app(42), NOW, Duration::from_secs(60)).unwrap();
-    assert_eq!(fixture.eddsa().verify(forged.as_bytes(), NOW), Err(IdentityError::BadSignature));
+    assert_eq!(fixture.eddsa().verify(forged.as_bytes(), HERE, NOW), Err(IdentityError::BadSignature));
 }
 
 #[test]
@@ -250,24 +273,24 @@ fn no_token_chooses_its_algorithm() {
         let header = encoded(&json!({"alg": alg, "typ": "JWT"}).to_string());
         for signature in ["", "AAAA"] {
             let token = format!("{header}.{claims}.{signature}");
-            assert_eq!(with_secret.verify(token.as_bytes(), NOW), Err(WrongAlgorithm), "{token}");
-            assert_eq!(with_key.verify(token.as_bytes(), NOW), Err(WrongAlgorithm), "{token}");
+            assert_eq!(with_secret.verify(token.as_bytes(), HERE, NOW), Err(WrongAlgorithm), "{token}");
+            assert_eq!(with_key.verify(token.as_bytes(), HERE, NOW), Err(WrongAlgorithm), "{token}");
         }
     }
     // The public key, which everybody may know, as an HS256 secret.
     for secret in [PUBLIC_PEM.as_bytes(), PUBLIC_PEM.trim().as_bytes()] {
         let confused = signed(Algorithm::HS256, secret, &good_claims());
-        assert_eq!(with_key.verify(&confused, NOW), Err(WrongAlgorithm));
+        assert_eq!(with_key.verify(&confused, HERE, NOW), Err(WrongAlgorithm));
     }
     // Our own secret, but a stronger relative of the algorithm: still not the one configured.
     for algorithm in [Algorithm::HS384, Algorithm::HS512] {
         let relative = signed(algorithm, SECRET.as_bytes(), &good_claims());
-        assert_eq!(with_secret.verify(&relative, NOW), Err(WrongAlgorithm));
+        assert_eq!(with_secret.verify(&relative, HERE, NOW), Err(WrongAlgorithm));
     }
     let eddsa = Fixture::minter(MintKey::PrivateKeyFile(fixture.path("private")))
         .mint(app(1), NOW, Duration::from_secs(60))
         .unwrap();
-    assert_eq!(with_secret.verify(eddsa.as_bytes(), NOW), Err(WrongAlgorithm));
+    assert_eq!(with_secret.verify(eddsa.as_bytes(), HERE, NOW), Err(WrongAlgorithm));
 }
 
 #[test]
@@ -296,10 +319,10 @@ fn what_is_no_token_is_malformed() {
     }
     garbage.push(hs256(&with(&json!({"name": name}))));
     name.pop();
-    assert!(verifier.verify(&hs256(&with(&json!({"name": name}))), NOW).is_ok());
+    assert!(verifier.verify(&hs256(&with(&json!({"name": name}))), HERE, NOW).is_ok());
     garbage.push(vec![b'a'; 10_000_000]);
     for token in garbage {
-        let outcome = verifier.verify(&token, NOW);
+        let outcome = verifier.verify(&token, HERE, NOW);
         assert_eq!(
             outcome,
             Err(IdentityError::Malformed),
@@ -309,7 +332,7 @@ fn what_is_no_token_is_malformed() {
     }
     // Claims that are no object.
     for claims in [json!(7), json!([]), json!("x"), json!(null)] {
-        assert_eq!(verifier.verify(&hs256(&claims), NOW), Err(IdentityError::Malformed), "{claims}");
+        assert_eq!(verifier.verify(&hs256(&claims), HERE, NOW), Err(IdentityError::Malformed), "{claims}");
     }
 }
 
@@ -330,22 +353,19 @@ fn a_claim_named_twice_is_malformed() {
     }
     let key = EncodingKey::from_secret(SECRET.as_bytes()).unwrap();
     let token = encode(&Header::new(Algorithm::HS256), &Twice, &key).unwrap();
-    assert_eq!(Fixture::new().hs256().verify(token.as_bytes(), NOW), Err(IdentityError::Malformed));
+    assert_eq!(Fixture::new().hs256().verify(token.as_bytes(), HERE, NOW), Err(IdentityError::Malformed));
 }
 
 #[test]
 fn a_token_cut_or_changed_anywhere_is_refused() {
     let fixture = Fixture::new();
-    for (verifier, key) in [
-        (fixture.hs256(), MintKey::SecretFile(fixture.path("secret"))),
-        (fixture.eddsa(), MintKey::PrivateKeyFile(fixture.path("private"))),
-    ] {
+    for (verifier, key) in fixture.all() {
         let token = Fixture::minter(key).mint(app(42), NOW, Duration::from_secs(60)).unwrap().into_bytes();
         for at in 0..token.len() {
-            assert!(verifier.verify(&token[..at], NOW).is_err(), "cut at {at}");
+            assert!(verifier.verify(&token[..at], HERE, NOW).is_err(), "cut at {at}");
             let mut changed = token.clone();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
-            assert!(verifier.verify(&changed, NOW).is_err(), "changed at {at}");
+            assert!(verifier.verify(&changed, HERE, NOW).is_err(), "changed at {at}");
         }
     }
 }
@@ -365,7 +385,30 @@ fn wrong_key_files_are_refused_with_the_reason() {
     )
     .unwrap();
     let secret = |name| VerifyKey::SecretFile(fixture.path(name));
-    let public = |name| VerifyKey::PublicKeyFile(fixture.path(name));
+    let public = |name| VerifyKey::Ed25519File(fixture.path(name));
+    let ec_public = |name| VerifyKey::P256File(fixture.path(name));
+    for (name, pem) in [
+        // The point of order 4 that 32 zero bytes are.
+        ("zeros", "MCowBQYDK2VwAyEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
+        (
+            "p384",
+            "MHYwEAYHKoZIzj0CAQYFK4EEACIDYgAEZDEc2+Sg8rKMRKy5B3Mi7u/YE4PEJeevlWrQ811MVf5n6e2TNm92j7A9opansvfuP8n77SJGGHOjfrT/mQzNXoVyZcgFr3Un9dxYzb3GKeEngcM/h3+jaKpwRRY2Kcxf",
+        ),
+        (
+            "k256",
+            "MFYwEAYHKoZIzj0CAQYFK4EEAAoDQgAE/PJ70vxVpOaMi9HSAAjkUHaAmyo9vS7d0n7R3XY3TQYwUVR8npyXDPVa2sJesSKIib4i+KwpbGk/S3TO9i2dHg==",
+        ),
+        (
+            "rsa",
+            "MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQDhbSgRs7FFrpWHwftMJG2T2SI4F3hXm5XxaVsPAJD08tsH7NLhgyP7AQTNksQKmHzZxFNTGiuzKjuoKFogXh1lboQdRFGVplR3NHcfvTbnXbKKKoqK+N9j2H4Bz85CkwX+iySCn3J2e7qYGlOfC/QQpLrMv+1xMTobHGU6HX0zEwIDAQAB",
+        ),
+    ] {
+        fs::write(
+            fixture.path(name),
+            format!("-----BEGIN PUBLIC KEY-----\n{pem}\n-----END PUBLIC KEY-----\n"),
+        )
+        .unwrap();
+    }
     for (key, says) in [
         (secret("missing"), "missing: No such file"),
         (secret(""), "directory"),
@@ -379,6 +422,15 @@ fn wrong_key_files_are_refused_with_the_reason() {
         (public("truncated"), "not an Ed25519 public key"),
         (public("tiny"), "not an Ed25519 public key"),
         (public("empty"), "not an Ed25519 public key"),
+        (public("ec-public"), "not an Ed25519 public key"),
+        (public("rsa"), "not an Ed25519 public key"),
+        (public("zeros"), "low order"),
+        (ec_public("public"), "not a P-256 public key"),
+        (ec_public("ec-private"), "not a P-256 public key"),
+        (ec_public("p384"), "not a P-256 public key"),
+        (ec_public("k256"), "not a P-256 public key"),
+        (ec_public("rsa"), "not a P-256 public key"),
+        (ec_public("empty"), "not a P-256 public key"),
     ] {
         let error = Verifier::new(&Fixture::settings(key.clone())).unwrap_err().to_string();
         assert!(error.contains(says), "{key:?}: {error}");
@@ -387,7 +439,7 @@ fn wrong_key_files_are_refused_with_the_reason() {
         let key = MintKey::PrivateKeyFile(fixture.path(name));
         let settings = MintSettings { key, audience: String::new(), issuer: None };
         let error = Minter::new(&settings).unwrap_err().to_string();
-        assert!(error.contains("not an Ed25519 private key"), "{error}");
+        assert!(error.contains("not an Ed25519 or P-256 private key"), "{error}");
     }
 }
 
@@ -397,7 +449,7 @@ fn a_line_end_after_the_secret_does_not_count() {
     for (name, line_end) in [("unix", "\n"), ("dos", "\r\n")] {
         fs::write(fixture.path(name), format!("{SECRET}{line_end}")).unwrap();
         let verifier = Verifier::new(&Fixture::settings(VerifyKey::SecretFile(fixture.path(name)))).unwrap();
-        assert!(verifier.verify(&hs256(&good_claims()), NOW).is_ok());
+        assert!(verifier.verify(&hs256(&good_claims()), HERE, NOW).is_ok());
     }
 }
 
@@ -427,7 +479,7 @@ fn the_development_secret_is_made_once_for_its_owner_only() {
     let verifier = Verifier::new(&Fixture::settings(VerifyKey::DevSecret(data_dir.clone()))).unwrap();
     let token =
         Fixture::minter(MintKey::DevSecret(data_dir)).mint(app(7), NOW, Duration::from_secs(9)).unwrap();
-    assert_eq!(verifier.verify(token.as_bytes(), NOW).unwrap().kind, app(7));
+    assert_eq!(verifier.verify(token.as_bytes(), HERE, NOW).unwrap().kind, app(7));
 }
 
 #[test]

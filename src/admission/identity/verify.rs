@@ -1,27 +1,33 @@
 //! Checking a token.
 
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use jsonwebtoken::dangerous::insecure_decode_claims;
+use arc_swap::ArcSwap;
+use jsonwebtoken::decode;
 use jsonwebtoken::errors::{Error, ErrorKind};
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Identity, IdentityError, IdentityKind, IdentitySettings, KeyError, keys};
+use super::inspect::{Header, json, parts};
+use super::key::{Key, KeyName};
+use super::key_set::{KeyChanges, KeySet};
+use super::{Identity, IdentityError, IdentityKind, IdentitySettings, KeyError, TokenAlgorithm, keys};
+use crate::admission::Cidr;
 use crate::protocol::UserId;
 
 /// The longest token looked at. (A frame before AUTH is shorter already.)
 pub const TOKEN_BYTES_MAX: usize = 4096;
 
-/// Checks tokens. Cheap to share, immutable.
+/// Checks tokens. Cheap to share; only its keys change, all at once, by [`Self::reread_keys`].
 #[derive(Debug)]
 pub struct Verifier {
-    algorithm: Algorithm,
-    key: DecodingKey,
-    validation: Validation,
-    audience: String,
-    issuer: Option<String>,
+    keys: ArcSwap<KeySet>,
+    /// The one that does not come from the JWKS file.
+    configured: Option<Arc<Key>>,
+    settings: IdentitySettings,
     leeway_ms: u64,
 }
 
@@ -37,46 +43,90 @@ struct Claims {
 }
 
 impl Verifier {
-    /// Reads and checks the key.
+    /// Reads and checks the keys.
     pub fn new(settings: &IdentitySettings) -> Result<Self, KeyError> {
-        let (algorithm, key) = keys::verify_key(&settings.key)?;
-        // jsonwebtoken is to check the algorithm and the signature only: its other checks read the clock.
-        let mut validation = Validation::new(algorithm);
-        validation.required_spec_claims.clear();
-        validation.validate_exp = false;
-        validation.validate_nbf = false;
-        validation.validate_aud = false;
-        Ok(Self {
-            algorithm,
-            key,
-            validation,
-            audience: settings.audience.clone(),
-            issuer: settings.issuer.clone(),
-            leeway_ms: u64::try_from(settings.leeway.as_millis()).unwrap_or(u64::MAX),
-        })
-    }
-
-    /// Whose token this is, if it is good at this time (Unix seconds).
-    pub fn verify(&self, token: &[u8], now_unix_s: u64) -> Result<Identity, IdentityError> {
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(IdentityError::Malformed);
+        if settings.key.is_none() && settings.jwks_file.is_none() {
+            return Err(KeyError::NoKey);
         }
-        let claims = decode::<Claims>(token, &self.key, &self.validation)
-            .map_err(|error| self.reason(token, &error))?
-            .claims;
-        self.check_claims(&claims, now_unix_s)
+        let configured = settings.key.as_ref().map(|key| keys::configured(key, settings.kid.as_deref()));
+        let verifier = Self {
+            keys: ArcSwap::from_pointee(KeySet::new(Vec::new(), Vec::new())?),
+            configured: configured.transpose()?.map(Arc::new),
+            settings: settings.clone(),
+            leeway_ms: u64::try_from(settings.leeway.as_millis()).unwrap_or(u64::MAX),
+        };
+        verifier.reread_keys()?;
+        Ok(verifier)
     }
 
-    fn check_claims(&self, claims: &Claims, now_unix_s: u64) -> Result<Identity, IdentityError> {
+    /// Reads the JWKS file, if there is one, and puts its keys in force. If it cannot be used, all stays as it was.
+    /// Waits for the disk: not for a thread that serves.
+    pub fn reread_keys(&self) -> Result<KeyChanges, KeyError> {
+        let mut keys: Vec<Arc<Key>> = self.configured.iter().cloned().collect();
+        let mut skipped = Vec::new();
+        if let Some(path) = self.jwks_file() {
+            let jwks = keys::of_jwks_file(path)?;
+            keys.extend(jwks.keys.into_iter().map(Arc::new));
+            skipped = jwks.skipped;
+        }
+        let set = KeySet::new(keys, skipped)?;
+        let changes = set.changes_since(&self.keys.load());
+        self.keys.store(Arc::new(set));
+        Ok(changes)
+    }
+
+    /// Keys in the JWKS file that are for something else: which, and for what.
+    pub fn skipped_keys(&self) -> Vec<String> {
+        self.keys.load().skipped.clone()
+    }
+
+    /// Where further keys stand, if anywhere.
+    pub fn jwks_file(&self) -> Option<&Path> {
+        self.settings.jwks_file.as_deref()
+    }
+
+    /// The keys in force.
+    pub fn key_names(&self) -> Vec<KeyName> {
+        self.keys.load().names()
+    }
+
+    /// How many keys are in force.
+    pub fn key_count(&self) -> usize {
+        self.keys.load().len()
+    }
+
+    /// Whose token this is, if it is good at this time (Unix seconds) for a client at this address.
+    pub fn verify(&self, token: &[u8], from: IpAddr, now_unix_s: u64) -> Result<Identity, IdentityError> {
+        let [header, ..] = parts(token)?;
+        let header: Header = json(header)?;
+        // `none`, and every other that no key can have.
+        let algorithm = TokenAlgorithm::from_name(&header.alg).ok_or(IdentityError::WrongAlgorithm)?;
+        let keys = self.keys.load();
+        let key = keys.find(header.kid.as_deref(), algorithm)?;
+        let decoded = decode::<Claims>(token, &key.decoding, &key.validation);
+        let checked = self.check_claims(&decoded.map_err(|error| reason(&error))?.claims, from)?;
+        self.check_dates(checked, now_unix_s)
+    }
+
+    /// The key that a token means, by its header.
+    pub fn key_of(&self, token: &[u8]) -> Result<KeyName, IdentityError> {
+        let [header, ..] = parts(token)?;
+        let header: Header = json(header)?;
+        let algorithm = TokenAlgorithm::from_name(&header.alg).ok_or(IdentityError::WrongAlgorithm)?;
+        self.keys.load().find(header.kid.as_deref(), algorithm).map(|key| key.name.clone())
+    }
+
+    fn check_claims(&self, claims: &Claims, from: IpAddr) -> Result<Checked, IdentityError> {
         let exp_ms = claims.exp.as_ref().and_then(date_ms).ok_or(IdentityError::Malformed)?;
         let nbf_ms = match &claims.nbf {
             Some(nbf) => date_ms(nbf).ok_or(IdentityError::Malformed)?,
             None => 0,
         };
-        if !names(claims.aud.as_ref(), &self.audience) {
+        if !names(claims.aud.as_ref(), &self.settings.audience) {
             return Err(IdentityError::WrongAudience);
         }
-        if self.issuer.as_deref().is_some_and(|issuer| text(claims.iss.as_ref()) != Some(issuer)) {
+        let issuer = self.settings.issuer.as_deref();
+        if issuer.is_some_and(|issuer| text(claims.iss.as_ref()) != Some(issuer)) {
             return Err(IdentityError::WrongIssuer);
         }
         let kind = match (claims.scope.as_ref(), text(claims.scope.as_ref())) {
@@ -84,41 +134,46 @@ impl Verifier {
                 let user = text(claims.sub.as_ref()).and_then(user_id).ok_or(IdentityError::BadSubject)?;
                 IdentityKind::App(user)
             }
+            (_, Some("service")) if !self.takes_service_from(from) => {
+                return Err(IdentityError::UntrustedSource);
+            }
             (_, Some("service")) => IdentityKind::Service,
             _ => return Err(IdentityError::BadScope),
         };
+        Ok(Checked { kind, nbf_ms, exp_ms })
+    }
+
+    fn check_dates(&self, checked: Checked, now_unix_s: u64) -> Result<Identity, IdentityError> {
         let now_ms = now_unix_s.saturating_mul(1000);
-        if now_ms.saturating_add(self.leeway_ms) < nbf_ms {
+        if now_ms.saturating_add(self.leeway_ms) < checked.nbf_ms {
             return Err(IdentityError::NotYetValid);
         }
-        let expires_at_ms = exp_ms.saturating_add(self.leeway_ms);
+        let expires_at_ms = checked.exp_ms.saturating_add(self.leeway_ms);
         if now_ms >= expires_at_ms {
             return Err(IdentityError::Expired);
         }
-        Ok(Identity { kind, expires_at_ms })
+        Ok(Identity { kind: checked.kind, expires_at_ms })
     }
 
-    fn reason(&self, token: &[u8], error: &Error) -> IdentityError {
-        match error.kind() {
-            ErrorKind::InvalidAlgorithm => IdentityError::WrongAlgorithm,
-            ErrorKind::InvalidSignature => IdentityError::BadSignature,
-            // `none` and other names that jsonwebtoken does not know fail in its JSON parser.
-            _ if self.names_other_algorithm(token) => IdentityError::WrongAlgorithm,
-            _ => IdentityError::Malformed,
-        }
+    fn takes_service_from(&self, from: IpAddr) -> bool {
+        self.settings.service_from.iter().any(|block: &Cidr| block.contains(from))
     }
+}
 
-    /// Only to word a refusal that is already certain.
-    fn names_other_algorithm(&self, token: &[u8]) -> bool {
-        #[derive(Deserialize)]
-        struct Header {
-            alg: String,
-        }
-        let Some(encoded) = token.split(|byte| *byte == b'.').next() else { return false };
-        // The part between the last two dots is decoded as JSON; here that is the header.
-        let as_claims = [b".", encoded, b"."].concat();
-        insecure_decode_claims::<Header>(as_claims)
-            .is_ok_and(|header| header.alg.parse::<Algorithm>().ok() != Some(self.algorithm))
+/// Claims that are as they should be, but for the time.
+#[derive(Clone, Copy)]
+struct Checked {
+    kind: IdentityKind,
+    nbf_ms: u64,
+    exp_ms: u64,
+}
+
+/// Only to word a refusal that is already certain.
+fn reason(error: &Error) -> IdentityError {
+    match error.kind() {
+        ErrorKind::InvalidAlgorithm => IdentityError::WrongAlgorithm,
+        ErrorKind::InvalidSignature => IdentityError::BadSignature,
+        _ => IdentityError::Malformed,
     }
 }
 
