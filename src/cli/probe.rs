@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::admin::http::{Probe, SwitchesView};
 use crate::admin::switches::{SetDone, SetError, SetRequest, SwitchPlace, set, views};
+use crate::admission::identity::IdentityError;
 use crate::gateway::{Ending, Event, Gateway, Rung};
 use crate::store::shared::KeeperState;
 use crate::store::switches::Switches;
@@ -89,6 +90,8 @@ fn metrics(gateway: &Gateway) -> String {
     family(&mut text, "rushgate_replies_total", "Replies by status", "status", statuses);
     let endings = Ending::ALL.iter().map(|ending| (ending.name(), counters.ending_count(*ending)));
     family(&mut text, "rushgate_connections_ended_total", "Ends of connections", "why", endings);
+    let tokens = IdentityError::ALL.iter().map(|why| (why.name(), counters.token_refusal_count(*why)));
+    family(&mut text, "rushgate_tokens_refused_total", "Tokens refused in AUTH", "why", tokens);
     for (name, help, event) in [
         ("rushgate_connections_accepted_total", "Connections accepted", Event::Accepted),
         ("rushgate_pushes_total", "RESULT_PUSH frames handed to a connection", Event::Push),
@@ -105,6 +108,16 @@ fn metrics(gateway: &Gateway) -> String {
             Event::SwitchIgnored,
         ),
         ("rushgate_switches_restored_total", "Switches the store had lost, put back", Event::SwitchRestored),
+        (
+            "rushgate_token_keys_changed_total",
+            "Times the token keys in force became others",
+            Event::KeysChanged,
+        ),
+        (
+            "rushgate_key_file_refused_total",
+            "Looks at auth.jwks_file that found no use in it",
+            Event::KeyFileRefused,
+        ),
     ] {
         single(&mut text, name, "counter", help, counters.event_count(event));
     }
@@ -113,6 +126,7 @@ fn metrics(gateway: &Gateway) -> String {
     for (name, help, value) in [
         ("rushgate_connections", "Connections open", count(gateway.connections())),
         ("rushgate_purchases_unfinished", "Purchases accepted and not answered", count(gateway.unfinished())),
+        ("rushgate_token_keys", "Keys that tokens are checked with", count(gateway.token_keys())),
         ("rushgate_limiter_ips", "Addresses that the limits remember", count(keys.ips)),
         ("rushgate_limiter_users", "Users that the limits remember", count(keys.users)),
         ("rushgate_limiter_overflowed", "Checks that shared a bucket for want of memory", keys.overflowed),

@@ -2,7 +2,8 @@
 //!
 //! Threads: one worker per core, each with its own runtime, its own listeners on the shared ports and its own
 //! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that follows the
-//! switches, one that forgets idle limiter keys. [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
+//! switches, one that forgets idle limiter keys, one that follows the file with token keys.
+//! [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
 mod arrival;
@@ -14,6 +15,7 @@ mod deadlines;
 mod delivery;
 mod door;
 mod funnel;
+mod key_file;
 mod life;
 mod linger;
 mod listener;

@@ -25,7 +25,7 @@ use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::trouble::Trouble;
 use super::worker::Worker;
-use super::{Core, Settings, listener, lookups, switches, worker_thread};
+use super::{Core, Settings, key_file, listener, lookups, switches, worker_thread};
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
 use crate::stock::calls::ProcessNumber;
@@ -143,6 +143,7 @@ impl Gateway {
         tasks.push(tokio::spawn(follow_switches).abort_handle());
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
         tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
+        tasks.push(tokio::spawn(key_file::follow(Arc::clone(&core))).abort_handle());
         let stop_workers = watch::Sender::new(false);
         let process = registration.process;
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
@@ -221,6 +222,11 @@ impl Gateway {
     /// How full the memory of the rate limits is.
     pub fn limiter_keys(&self) -> KeyCounts {
         self.core.funnel.limits.key_counts()
+    }
+
+    /// How many keys tokens are checked with.
+    pub fn token_keys(&self) -> usize {
+        self.core.verifier.key_count()
     }
 
     /// A conversation that no socket belongs to: what would a client at `from` be answered?

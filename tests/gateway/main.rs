@@ -36,6 +36,7 @@ mod service;
 mod slow_readers;
 mod switches;
 mod tlv_lengths;
+mod tokens;
 mod unfinished;
 mod vectors;
 mod waiting;
