@@ -19,6 +19,7 @@ mod stop_signals;
 mod switch;
 mod switch_args;
 mod token;
+mod token_report;
 mod writer;
 mod writer_probe;
 
@@ -52,7 +53,7 @@ enum Command {
     Activity(activity::ActivityArgs),
     /// Close and open entries, choose what is logged, drain a gateway, while a sale runs.
     Switch(switch::SwitchArgs),
-    /// Tokens for development.
+    /// Make tokens for development, and say why one is refused.
     Token(token::TokenArgs),
 }
 

@@ -1,14 +1,18 @@
-//! `rushgate token mint`: a token for development and for load tests.
+//! `rushgate token`: tokens for development and load tests, and why one is refused.
 
+use std::io::{self, Read as _};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
-use super::output::print;
+use super::output::{print, print_json};
 use super::startup::minter;
+use super::token_report::{Verdict, content};
 use super::{ConfigArgs, Failure};
-use crate::admission::identity::{IdentityKind, MintKey};
+use crate::admission::identity::{IdentityKind, MintKey, TOKEN_BYTES_MAX, Verifier, inspect};
 use crate::config::{KeyFiles, parse_duration};
 use crate::protocol::UserId;
 
@@ -23,6 +27,10 @@ pub(super) struct TokenArgs {
 enum TokenCommand {
     /// Print a signed token for one user, or for a back end (--service)
     Mint(MintArgs),
+    /// Print what a token says, without checking it
+    Inspect(InspectArgs),
+    /// Say whether this configuration's gateway takes a token, and if not, why
+    Verify(VerifyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -49,10 +57,35 @@ struct MintArgs {
     config: ConfigArgs,
 }
 
+#[derive(Debug, Args)]
+struct InspectArgs {
+    /// The token; "-" reads it from standard input, where no list of processes shows it
+    token: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct VerifyArgs {
+    /// The token; "-" reads it from standard input, where no list of processes shows it
+    token: String,
+    /// From where the client would connect; matters for service tokens
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    from: IpAddr,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
 /// Runs the command.
 pub(super) fn run(args: TokenArgs) -> Result<(), Failure> {
     match args.command {
         TokenCommand::Mint(args) => mint(args),
+        TokenCommand::Inspect(args) => inspected(args),
+        TokenCommand::Verify(args) => verify(args),
     }
 }
 
@@ -74,4 +107,53 @@ fn mint(args: MintArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::bad_result(error.to_string()))?;
     print(&token);
     Ok(())
+}
+
+fn inspected(args: InspectArgs) -> Result<(), Failure> {
+    let token = given(args.token)?;
+    let said = inspect(token.as_bytes()).map_err(|_| {
+        Failure::bad_result("this is not a token: three parts of base64url with dots between")
+    })?;
+    if args.json {
+        return print_json(&json!({ "header": said.header, "claims": said.claims }));
+    }
+    print(&format!(
+        "{}\nNothing of this was checked: rushgate token verify does.",
+        content(&said, now_unix_s())
+    ));
+    Ok(())
+}
+
+fn verify(args: VerifyArgs) -> Result<(), Failure> {
+    let token = given(args.token)?;
+    let config = args.config.load(KeyFiles::Tried)?;
+    let settings = config.identity_settings();
+    let verifier = Verifier::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))?;
+    let verdict = Verdict::of(&verifier, &settings, token.as_bytes(), args.from, now_unix_s());
+    if args.json {
+        print_json(&verdict.json())?;
+    } else if verdict.is_good() {
+        print(&verdict.to_string());
+    }
+    match (verdict.is_good(), args.json) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Failure::bad_result("")),
+        (false, false) => Err(Failure::bad_result(verdict.to_string())),
+    }
+}
+
+/// The token on the command line, or on standard input.
+fn given(token: String) -> Result<String, Failure> {
+    let token = if token == "-" {
+        let mut text = String::new();
+        let bytes_max = u64::try_from(TOKEN_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(2);
+        io::stdin()
+            .take(bytes_max)
+            .read_to_string(&mut text)
+            .map_err(|error| Failure::cannot_start(format!("standard input cannot be read: {error}")))?;
+        text
+    } else {
+        token
+    };
+    Ok(token.trim().to_owned())
 }

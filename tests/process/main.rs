@@ -33,6 +33,7 @@ mod shop;
 mod start;
 mod switch_commands;
 mod switches;
+mod tokens;
 mod trouble;
 #[path = "../gateway/wire.rs"]
 #[allow(dead_code, reason = "shared with tests/gateway, which uses all of it")]
