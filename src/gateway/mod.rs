@@ -2,7 +2,7 @@
 //!
 //! Threads: one worker per core, each with its own runtime, its own listeners on the shared ports and its own
 //! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that follows the
-//! switches, one that forgets idle limiter keys, one that follows the file with token keys.
+//! switches, one that forgets idle limiter keys. A thread that follows the file with token keys, if there is one.
 //! [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 

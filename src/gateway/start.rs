@@ -143,10 +143,10 @@ impl Gateway {
         tasks.push(tokio::spawn(follow_switches).abort_handle());
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
         tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
-        tasks.push(tokio::spawn(key_file::follow(Arc::clone(&core))).abort_handle());
         let stop_workers = watch::Sender::new(false);
         let process = registration.process;
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
+        key_file::follow(&gateway.core).map_err(StartError::Worker)?;
         gateway.start_workers(listeners).map_err(StartError::Worker)?;
         Ok(gateway)
     }

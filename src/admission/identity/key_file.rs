@@ -81,6 +81,12 @@ pub enum KeyError {
         /// What is wrong.
         flaw: KeyFlaw,
     },
+    /// Something that gives its content once, or never ends.
+    #[error("JWKS file {path} is not a regular file; it is read again and again", path = path.display())]
+    NotAFile {
+        /// Which.
+        path: PathBuf,
+    },
     /// A JWKS file that cannot be used.
     #[error("JWKS file {path}: {source}", path = path.display())]
     Jwks {

@@ -1,5 +1,6 @@
 //! From key files to keys: at start, and again whenever the JWKS file changes.
 
+use std::fs;
 use std::path::Path;
 
 use jsonwebtoken::EncodingKey;
@@ -37,6 +38,10 @@ fn checked(path: &Path, key: Result<Key, KeyFlaw>) -> Result<Key, KeyError> {
 
 /// The keys of a JWKS file.
 pub(super) fn of_jwks_file(path: &Path) -> Result<Jwks, KeyError> {
+    // Before it is opened: opening a pipe may wait for ever.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(KeyError::NotAFile { path: path.to_owned() });
+    }
     let text = read(path, JWKS_BYTES_MAX)?;
     jwks::parse(&text).map_err(|source| KeyError::Jwks { path: path.to_owned(), source })
 }

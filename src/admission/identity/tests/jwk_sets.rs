@@ -122,6 +122,14 @@ fn a_file_of_any_size_is_read_to_its_bound_only() {
     fs::write(keys.fixture.path("jwks"), " ".repeat(64 * 1024 + 1)).unwrap();
     let error = keys.verifier.reread_keys().unwrap_err().to_string();
     assert!(error.contains("longer than 65536 bytes"), "{error}");
+    fs::remove_file(keys.fixture.path("jwks")).unwrap();
+    for not_a_file in ["/dev/zero", "/", "/dev/null"] {
+        std::os::unix::fs::symlink(not_a_file, keys.fixture.path("jwks")).unwrap();
+        let error = keys.verifier.reread_keys().unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{not_a_file}: {error}");
+        fs::remove_file(keys.fixture.path("jwks")).unwrap();
+    }
+    assert!(keys.verifier.reread_keys().unwrap_err().to_string().contains("No such file"));
 }
 
 #[test]
