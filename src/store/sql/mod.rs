@@ -27,6 +27,7 @@ mod shares;
 mod sqlite_store;
 mod statements;
 mod stock_loads;
+mod switch_stores;
 mod switches;
 mod writer;
 
@@ -34,4 +35,4 @@ pub use error::OpenError;
 pub use open::{IfMissing, OpenOptions, Synchronous};
 pub use operator::{NewLoad, OperatorConnection, PendingLoad, Refused, SkuFigures};
 pub use sqlite_store::SqliteStore;
-pub use switches::SwitchFolder;
+pub use switch_stores::SwitchFolder;

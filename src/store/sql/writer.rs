@@ -200,7 +200,7 @@ impl Writer {
     }
 
     async fn set_switch(&mut self, new: &NewSwitch) -> Result<u64, Failure> {
-        switches::set(self.connect().await?.0, new).await
+        switches::set(self.connect().await?.0, new, now_ms()).await
     }
 
     /// Applies every pending load; how many there were.
