@@ -104,6 +104,10 @@ fn what_cannot_be_read_is_told_and_what_was_in_force_stays() {
     // Once more: what was carried over is carried on.
     let (again, _) = read(&set, &board);
     assert_eq!(again, board);
+    // Open stays open, too, and a level stays.
+    let (open, _) = read(&[("entry", "open"), ("log_level", "warn")], &SwitchBoard::default());
+    let (kept, _) = read(&[("entry", "clsed"), ("log_level", "loud")], &open);
+    assert_eq!((kept.entry(), kept.log_level()), (Entry::Open, LogLevel::Warn));
     // Who has only just started knows no predecessor.
     let (fresh, _) = read(&[("entry/7", "opne"), ("log_level", "loud")], &SwitchBoard::default());
     assert_eq!((fresh.entry(), fresh.closed_activities()), (Entry::Open, vec![ActivityId(7)]));
