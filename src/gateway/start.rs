@@ -85,9 +85,7 @@ impl Gateway {
         store.drive_loads().await?;
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
-        let (clock, counters) = (Clock::default(), Counters::default());
-        let switches = SwitchState::read(store.as_ref(), &counters.sheet()).await?;
-        let on_sale = on_sale(store.as_ref(), &board).await?.under(&switches.board());
+        let on_sale = on_sale(store.as_ref(), &board).await?;
         let (lookups, lookup_task) = lookups::new(&settings);
         let funnel = Funnel {
             limits,
@@ -107,12 +105,12 @@ impl Gateway {
         );
         let core = Arc::new(Core {
             settings,
-            clock,
+            clock: Clock::default(),
             verifier,
             funnel,
             subscribers: Subscribers::default(),
-            counters,
-            switches,
+            counters: Counters::default(),
+            switches: SwitchState::default(),
             connections: AtomicUsize::new(0),
             connection_closed: Notify::new(),
             connection_ids: AtomicU64::new(0),

@@ -75,8 +75,8 @@ impl Obeyed {
     }
 }
 
-/// What is obeyed now, for everybody but the funnel, which reads it in what is on sale.
-#[derive(Debug)]
+/// What is obeyed now, for everybody but the funnel, which reads it in what is on sale. Nothing until they were read.
+#[derive(Debug, Default)]
 pub(super) struct SwitchState {
     obeyed: watch::Sender<Arc<Obeyed>>,
     /// When the store last said that this is how they stand; monotonic milliseconds.
@@ -84,21 +84,8 @@ pub(super) struct SwitchState {
 }
 
 impl SwitchState {
-    /// Reads them for the first time, right after the gateway's clock began to run. That is not asked: it must not be
-    /// before it knows the store's time.
-    pub(super) async fn read<S: SwitchStore>(store: &S, sheet: &Sheet) -> Result<Self, StoreError> {
-        let before = Obeyed::default();
-        let (obeyed, _) = Obeyed::after(&before, store.switches().await?);
-        count(sheet, obeyed.told(&before));
-        Ok(Self { obeyed: watch::Sender::new(Arc::new(obeyed)), confirmed_ms: AtomicU64::new(0) })
-    }
-
     pub(super) fn obeyed(&self) -> watch::Receiver<Arc<Obeyed>> {
         self.obeyed.subscribe()
-    }
-
-    pub(super) fn board(&self) -> Arc<SwitchBoard> {
-        Arc::clone(&self.obeyed.borrow().board)
     }
 
     /// For how long nobody has confirmed that they stand so.
@@ -112,7 +99,7 @@ fn count(sheet: &Sheet, (changes, ignored): (u64, u64)) {
     sheet.event(Event::SwitchIgnored, ignored);
 }
 
-/// Once more before the port opens: a shard may have been waited for since they were read first.
+/// Reads them for the first time: right before the port opens, for shards may have been waited for until then.
 pub(super) async fn read_before_opening<S: SwitchStore>(core: &Core, store: &S) -> Result<(), StoreError> {
     read_again(core, store, &core.counters.sheet()).await
 }
