@@ -149,13 +149,15 @@ impl<S: ReservationStore> StockTask<S> {
     }
 
     fn empty_door(&mut self) {
+        let mut refused = Vec::new();
         for shard in ShardId::all() {
             for Admitted { ticket, purchase, arrived_ms } in self.core.funnel.door.take(shard) {
                 if let Err(ticket) = self.stock.push(arrived_ms, ticket, purchase) {
-                    self.delivery.deliver(vec![(ticket, Outcome::Busy)], Vec::new());
+                    refused.push((ticket, Outcome::Busy));
                 }
             }
         }
+        self.delivery.deliver(refused, Vec::new());
     }
 
     /// Those who wait in an activity that was closed, or whose window has ended, are told so.
