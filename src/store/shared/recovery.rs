@@ -16,6 +16,8 @@ use crate::store::sql::mysql::{ActivityState, Leadership, MySqlInstallation, Rec
 /// Between two looks at who has handed in.
 const HAND_IN_INTERVAL: Duration = Duration::from_millis(20);
 
+/// What is told of a promise that a recovery could not keep.
+pub(super) const WHY_FAILED: &str = "lost in a recovery, and no unit was left for it";
 /// Times that a leader who failed goes on deleting what its attempts have left.
 const FORGET_MAX: u32 = 20;
 
@@ -122,8 +124,7 @@ async fn attempt(
         return Ok(Some(Recovered::SomebodyElseLeads));
     }
     tell_losses(&merged);
-    let reason = "lost in a recovery, and no unit was left for it";
-    if leadership.fail(generation, &merged.broken, reason).await? != RecoveryRecord::Recorded {
+    if leadership.fail(generation, &merged.broken, WHY_FAILED).await? != RecoveryRecord::Recorded {
         return Ok(None);
     }
     for (shard, content) in &merged.contents {

@@ -183,8 +183,7 @@ impl ReservationStore for SharedStore {
     }
 
     async fn fail(&self, user: UserId, mark: &Mark) -> Result<Mark, StoreError> {
-        let reason = "lost in a recovery, and no unit was left for it";
-        Ok(match self.sql.fail(user, mark, reason).await? {
+        Ok(match self.sql.fail(user, mark, super::recovery::WHY_FAILED).await? {
             FailOutcome::Failed | FailOutcome::WasFailed => {
                 Mark { state: OrderState::Failed, pay_by_ms: 0, ..*mark }
             }
