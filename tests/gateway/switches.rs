@@ -8,7 +8,7 @@ use rushgate::store::sql::SwitchFolder;
 use rushgate::store::switches::{NewSwitch, SwitchStore};
 
 use super::house::{House, Plan, SALE, SKU, sale};
-use super::waiting::queue_up;
+use super::waiting::closing_ends_who_waits;
 use super::wire::{Client, PATIENCE, buy, eventually, result};
 
 const OTHER: u32 = 2002;
@@ -96,21 +96,9 @@ fn an_activity_sells_while_its_own_entry_that_of_all_and_the_catalogues_are_open
 
 #[test]
 fn who_waits_behind_a_door_that_is_closed_is_told_ended_and_who_is_at_the_store_is_not() {
-    let patient = |settings: &mut rushgate::gateway::Settings| {
-        settings.stock.patience_ms = 60_000;
-        settings.stock.unconfirmed_after_ms = 60_000;
-    };
-    let house = Plan::new(160).settings(patient).open();
-    let mut waiting = queue_up(&house, 3);
-    eventually("all three wait", || house.gateway.unfinished() == 3);
-    set(&house, "entry", "closed");
-    for (client, id) in &mut waiting[1..] {
-        assert_eq!(client.answer_to(*id).status, Status::Ended);
-    }
-    house.gate.open();
-    let (first, id) = &mut waiting[0];
-    assert_eq!(first.answer_to(*id).status, Status::Queued);
-    assert_eq!(house.sold(), (1, 1));
+    closing_ends_who_waits(|house| {
+        set(house, "entry", "closed");
+    });
 }
 
 #[test]

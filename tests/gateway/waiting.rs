@@ -27,6 +27,12 @@ pub(crate) fn queue_up(house: &House, count: usize) -> Vec<(Client, u32)> {
 
 #[test]
 fn who_waits_in_an_entry_that_is_closed_is_told_ended_and_who_is_at_the_store_is_not() {
+    closing_ends_who_waits(|house| house.operate(house.admin.close(u64::from(SALE))).unwrap());
+}
+
+/// However the entry is closed.
+#[track_caller]
+pub(crate) fn closing_ends_who_waits(close: impl FnOnce(&House)) {
     let house = Plan::new(160)
         .settings(|settings| {
             settings.stock.patience_ms = 60_000;
@@ -35,7 +41,7 @@ fn who_waits_in_an_entry_that_is_closed_is_told_ended_and_who_is_at_the_store_is
         .open();
     let mut waiting = queue_up(&house, 3);
     eventually("all three wait", || house.gateway.unfinished() == 3);
-    house.operate(house.admin.close(u64::from(SALE))).unwrap();
+    close(&house);
     for (client, id) in &mut waiting[1..] {
         assert_eq!(client.answer_to(*id).status, Status::Ended);
     }

@@ -9,7 +9,7 @@ use rushgate::store::{FeedRead, ReservationStore};
 use rushgate_servers::{Persistence, Redis};
 
 use crate::installation::{ACTIVITY, Installation, Process, shard, sku, user_of};
-use crate::redis_installation::{RedisInstallation, recover};
+use crate::redis_installation::{RedisInstallation, recover, replicated};
 use crate::rules::{mark_of, on_sale};
 
 #[tokio::test]
@@ -153,14 +153,7 @@ async fn rule_11_a_tombstone_is_rebuilt_as_a_tombstone() {
 
 #[tokio::test]
 async fn rule_1_a_promoted_replica_is_closed_until_it_is_recovered_and_loses_nothing() {
-    let master = Redis::start(Persistence::Off).await.unwrap();
-    let replica = Redis::replicate_of(&master).await.unwrap();
-    // A replica confirms for the first time up to a second after it began to follow.
-    let options = RedisOptions {
-        wait_replicas: 1,
-        wait_timeout: Duration::from_secs(5),
-        ..RedisOptions::single(master.address())
-    };
+    let (master, replica, options) = replicated().await;
     let installation = RedisInstallation::with(options.clone()).await;
     installation.create_activity(ACTIVITY, &[(SkuId(1), 320)]).await;
     let mut process = Process::start(installation.store()).await;

@@ -22,6 +22,19 @@ pub async fn redis() -> &'static Redis {
     REDIS.get_or_init(|| async { Redis::start(Persistence::Off).await.unwrap() }).await
 }
 
+/// A master with a replica that every acknowledged write waits for.
+pub async fn replicated() -> (Redis, Redis, RedisOptions) {
+    let master = Redis::start(Persistence::Off).await.unwrap();
+    let replica = Redis::replicate_of(&master).await.unwrap();
+    // A replica confirms for the first time up to a second after it began to follow.
+    let options = RedisOptions {
+        wait_replicas: 1,
+        wait_timeout: Duration::from_secs(5),
+        ..RedisOptions::single(master.address())
+    };
+    (master, replica, options)
+}
+
 /// A store of marks, stock and feeds, with process numbers from a counter.
 pub struct RedisStore {
     pub shards: RedisShards,

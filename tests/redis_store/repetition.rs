@@ -6,13 +6,13 @@ use rushgate::protocol::SkuId;
 use rushgate::stock::calls::{ItemAnswer, Reply};
 use rushgate::store::StoreError;
 use rushgate::store::redis::{RedisOptions, RedisShards};
-use rushgate_servers::{Persistence, Redis};
+use rushgate_servers::Redis;
 
 use crate::installation::{ACTIVITY, Installation, Process, shard, sku, user_of};
-use crate::redis_installation::RedisInstallation;
+use crate::redis_installation::{RedisInstallation, replicated};
 
 /// How much was ever sent to replicas.
-async fn replicated(master: &Redis) -> u64 {
+async fn bytes_replicated(master: &Redis) -> u64 {
     let said = master.cli(&["INFO", "replication"]).await.unwrap();
     let offset = said.lines().find_map(|line| line.trim().strip_prefix("master_repl_offset:"));
     offset.unwrap().parse().unwrap()
@@ -20,14 +20,7 @@ async fn replicated(master: &Redis) -> u64 {
 
 #[tokio::test]
 async fn rule_2_a_repetition_on_another_connection_waits_for_the_replica_too() {
-    let master = Redis::start(Persistence::Off).await.unwrap();
-    let replica = Redis::replicate_of(&master).await.unwrap();
-    // A replica confirms for the first time up to a second after it began to follow.
-    let options = RedisOptions {
-        wait_replicas: 1,
-        wait_timeout: Duration::from_secs(5),
-        ..RedisOptions::single(master.address())
-    };
+    let (master, replica, options) = replicated().await;
     let installation = RedisInstallation::with(options.clone()).await;
     installation.create_activity(ACTIVITY, &[(SkuId(1), 160)]).await;
     let mut process = Process::start(installation.store()).await;
@@ -36,9 +29,9 @@ async fn rule_2_a_repetition_on_another_connection_waits_for_the_replica_too() {
     let reply = process.reply(&sold).await;
     // From Redis 7.2 on WAIT waits for what its own connection wrote, so a repetition has to write something.
     let in_a_hurry = RedisShards::open(RedisOptions { wait_replicas: 0, ..options.clone() }).await.unwrap();
-    let before = replicated(&master).await;
+    let before = bytes_replicated(&master).await;
     assert_eq!(in_a_hurry.call(&sold).await.unwrap(), reply);
-    assert!(replicated(&master).await > before, "it wrote nothing");
+    assert!(bytes_replicated(&master).await > before, "it wrote nothing");
 
     replica.pause().await.unwrap();
     let item = process.item(user_of(shard(3), 1), sku(1), 1);

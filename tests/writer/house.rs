@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rushgate::protocol::{ActivityId, OrderNumber, SkuId, SkuKey, UserId};
 use rushgate::stock::calls::{Call, CallBody, Gen, Item, ItemAnswer, ProcessNumber, Reply, SHARDS, ShardId};
 use rushgate::store::catalog::{Activity, Sku};
-use rushgate::store::redis::{RedisOptions, RedisShards};
+use rushgate::store::redis::{Adopted, RedisOptions, RedisShards};
 use rushgate::store::shared::{Keeper, KeeperState};
-use rushgate::store::sql::mysql::{MySqlInstallation, MySqlOptions, Preheat, ProcessKind};
+use rushgate::store::sql::mysql::{Leadership, MySqlInstallation, MySqlOptions, Preheat, ProcessKind};
 use rushgate_servers::{Database, MariaDb, Persistence, Redis};
 use tempfile::TempDir;
 use tokio::sync::{OnceCell, watch};
@@ -60,6 +60,17 @@ pub(crate) async fn shared_mariadb() -> &'static MariaDb {
 }
 
 impl World {
+    /// The recovery that was begun in SQL ends: its generation reaches the shards, none of which is closed.
+    pub(crate) async fn recovered(&self, mut leadership: Leadership, generation: Gen) {
+        for shard in ShardId::ALL {
+            let state = self.redis.shard_state(shard).await.unwrap();
+            let adopted = self.redis.adopt(shard, &state.own_epoch, generation).await.unwrap();
+            assert!(matches!(adopted, Adopted::Adopted(_)), "{adopted:?}");
+        }
+        leadership.recovery_done(generation).await.unwrap();
+        leadership.resign().await;
+    }
+
     pub(crate) async fn new() -> Self {
         Self::on(shared_redis().await, shared_mariadb().await).await
     }

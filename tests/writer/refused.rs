@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rushgate::protocol::OrderState;
 use rushgate::stock::calls::{SHARDS, ShardId};
-use rushgate::store::redis::Adopted;
 use rushgate::store::sql::mysql::CloseOutcome;
 
 use super::child::WriterProcess;
@@ -65,13 +64,7 @@ async fn rule_14_what_a_shard_refuses_stays_owed_until_it_has_it() {
     }
     assert_eq!(world.free().await, 998);
 
-    for shard in ShardId::ALL {
-        let state = world.redis.shard_state(shard).await.unwrap();
-        let adopted = world.redis.adopt(shard, &state.own_epoch, generation).await.unwrap();
-        assert!(matches!(adopted, Adopted::Adopted(_)), "{adopted:?}");
-    }
-    leadership.recovery_done(generation).await.unwrap();
-    leadership.resign().await;
+    world.recovered(leadership, generation).await;
     let writer = WriterProcess::working(&world, "");
     eventually("the unit is back", || async { world.sql.due_releases(0, 10).await.unwrap().is_empty() })
         .await;

@@ -2,7 +2,6 @@
 
 use rushgate::protocol::{OrderNumber, OrderState, UserId};
 use rushgate::stock::calls::{Item, SHARDS, ShardId};
-use rushgate::store::redis::Adopted;
 
 use super::child::WriterProcess;
 use super::house::{SKU, World, eventually, shared_redis};
@@ -83,13 +82,7 @@ async fn rule_13_what_was_read_before_a_recovery_is_not_settled_but_read_again()
     eventually("they are put back", || async { writer.count("entries_put_back") > 0 }).await;
     assert_eq!(world.order_rows().await.len(), 0);
     assert_eq!(writer.count("entries_claimed"), 0);
-    for shard in ShardId::ALL {
-        let state = world.redis.shard_state(shard).await.unwrap();
-        let adopted = world.redis.adopt(shard, &state.own_epoch, generation).await.unwrap();
-        assert!(matches!(adopted, Adopted::Adopted(_)), "{adopted:?}");
-    }
-    leadership.recovery_done(generation).await.unwrap();
-    leadership.resign().await;
+    world.recovered(leadership, generation).await;
     world.drained().await;
     world.audit(1000, 300).await;
     assert!(writer.count("entries_claimed") > 0);
