@@ -32,6 +32,7 @@ _GRID = [
     ("echo-tokio", "echo", FULL, QUICK),
     ("echo-tokio-multi", "echo", [(64, 1), (1024, 1), (64, 16)], [(64, 1)]),
     ("rushgate", "sold_out", FULL, QUICK),
+    ("rushgate", "sold_out_no_rungs", DEPTHS, [(64, 1), (64, 64)]),
     ("rushgate", "sold_out_service", [(1, 64), (1024, 1), *DEPTHS], DEPTHS),
     ("rushgate", "already", DEPTHS, [(64, 1), (64, 16)]),
     ("rushgate", "result", DEPTHS, [(64, 1), (64, 16)]),

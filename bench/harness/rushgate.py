@@ -13,6 +13,7 @@ from .servers import SERVER_CORE, Server, fresh_folder, on_core
 SERVES = re.compile(r"rushgate serves on (\S+)")
 # Every rung looks, none of them refuses.
 HIGH = {"rate_per_s": 10_000_000, "burst": 100_000_000}
+OFF = {"rate_per_s": 0, "burst": 0}
 LIMITS = ["global", "per_ip", "per_user", "result_per_user"]
 SOLD_OUT, HELD = 1, 2
 UNITS = 1_000_000_000
@@ -30,8 +31,8 @@ def folder_of(gateway):
 class Gateway:
     """One gateway with a data folder of its own."""
 
-    def __init__(self, name, activities, limits=None):
-        """`activities`: units of each activity, numbered from 1."""
+    def __init__(self, name, activities, limits=None, rungs=True):
+        """`activities`: units of each activity, numbered from 1. `rungs`: whether those look that can be off."""
         self.data_dir = fresh_folder(folder_of(name)) / "data"
         for number, units in enumerate(activities, 1):
             create_activity(self.data_dir, number, units)
@@ -40,7 +41,7 @@ class Gateway:
             "store.synchronous": "full", "gateway.worker_threads": 1,
         }
         for limit in LIMITS:
-            for key, value in {**HIGH, **(limits or {}).get(limit, {})}.items():
+            for key, value in {**(HIGH if rungs else OFF), **(limits or {}).get(limit, {})}.items():
                 settings[f"limits.{limit}.{key}"] = value
         command = [BINARIES / "rushgate", "serve"]
         for key, value in settings.items():
@@ -62,6 +63,10 @@ class Gateway:
         self.server.stop()
 
 
+def sell_out(gateway):
+    gateway.prepare("--activity", SOLD_OUT, "--service", "--users", 2, "--first-user", 1 << 41, "--requests", 64)
+
+
 def create_activity(data_dir, number, units):
     command = [str(BINARIES / "rushgate"), "activity", "create", "--id", str(number), "--name", "bench",
                "--sku", f"1:{units}:100", "--closes", "+24h", "--data-dir", str(data_dir), "--json"]
@@ -76,6 +81,7 @@ class Rushgate:
 
     def __init__(self):
         self._main = None
+        self._bare = None
         self._strict = None
         self._service_users_known = False
 
@@ -83,7 +89,7 @@ class Rushgate:
         return getattr(self, f"_{point.work}")(point, timing, rate)
 
     def stop(self):
-        for gateway in (self._main, self._strict):
+        for gateway in (self._main, self._bare, self._strict):
             if gateway:
                 gateway.stop()
 
@@ -91,12 +97,18 @@ class Rushgate:
         """Activity 1 is sold out, activity 2 never ends."""
         if self._main is None:
             self._main = Gateway("main", [1, UNITS])
-            self._main.prepare("--activity", SOLD_OUT, "--service", "--users", 2, "--first-user", 1 << 41,
-                               "--requests", 64)
+            sell_out(self._main)
         return self._main
 
     def _sold_out(self, point, timing, rate):
         return self._gateway().flood(point, timing, "SOLD_OUT", "--activity", SOLD_OUT, rate=rate)
+
+    def _sold_out_no_rungs(self, point, timing, rate):
+        """With every limit off and every list empty."""
+        if self._bare is None:
+            self._bare = Gateway("bare", [1], rungs=False)
+            sell_out(self._bare)
+        return self._bare.flood(point, timing, "SOLD_OUT", "--activity", SOLD_OUT, rate=rate)
 
     def _sold_out_service(self, point, timing, rate):
         gateway = self._gateway()

@@ -55,6 +55,9 @@ def _all():
     yield Target("refusal / nginx + Lua, 64×16", deep, Point("nginx-lua", "sold_out", 64, 16), rate, 15)
     yield Target("refusal / Redis script sold out, 64×16", deep, Point("redis-script", "sold_out", 64, 16), rate, 4)
     yield Target("refusals/s, 64×64", _rushgate("sold_out", depth=64), None, rate, 3_000_000)
+    for depth, bound in ((1, 0.95), (64, 0.75)):
+        yield Target(f"refusal with every rung on / off, 64×{depth}", _rushgate("sold_out", depth=depth),
+                     _rushgate("sold_out_no_rungs", depth=depth), rate, bound)
     for depth in (1, 16, 64):
         yield Target(f"refusal on service / on app connections, 64×{depth}",
                      _rushgate("sold_out_service", depth=depth), _rushgate("sold_out", depth=depth), rate, 0.6)
