@@ -194,6 +194,49 @@ async fn a_master_that_is_away_keeps_the_feeds_of_the_others_from_nobody() {
     switches_are_kept_and_followed(&shards, &other).await;
 }
 
+/// Masters that take no further connection: what there is of them answers, and nothing can block.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn feeds_that_cannot_be_followed_are_asked_now_and_then() {
+    let (cluster, installation, mut process) = cluster(0).await;
+    let shards = installation.shards();
+    let mut after = [(process.generation, 1); SHARDS];
+    assert_eq!(shards.read_feeds(&after, Duration::ZERO).await.unwrap(), []);
+    let mut operators = Vec::new();
+    for node in cluster.nodes() {
+        let mut operator = node.connect().await.unwrap();
+        operator.call(&["CONFIG", "SET", "maxclients", "1"]).await.unwrap();
+        operators.push(operator);
+    }
+    let begun = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(shards.read_feeds(&after, Duration::from_secs(60)).await.unwrap(), []);
+    }
+    assert!(begun.elapsed() >= 5 * Duration::from_millis(50), "five calls after {:?}", begun.elapsed());
+    // The news come all the same.
+    let home = ShardId::ALL[3];
+    assert_eq!(process.buy(user_of(home, 0), sku(1), 1).await, ItemAnswer::Reserved);
+    let news = shards.read_feeds(&after, Duration::from_secs(60)).await.unwrap();
+    let [(shard, FeedRead::Events(events))] = &news[..] else { panic!("{news:?}") };
+    assert_eq!(*shard, home);
+    after[home.index()].1 = events.last().unwrap().seq;
+    for operator in &mut operators {
+        operator.call(&["CONFIG", "SET", "maxclients", "10000"]).await.unwrap();
+    }
+    let waiting = {
+        let shards = shards.clone();
+        tokio::spawn(async move {
+            loop {
+                let news = shards.read_feeds(&after, Duration::from_secs(60)).await.unwrap();
+                if !news.is_empty() {
+                    return news;
+                }
+            }
+        })
+    };
+    assert_eq!(process.buy(user_of(home, 1), sku(1), 1).await, ItemAnswer::Reserved);
+    assert_eq!(waiting.await.unwrap().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn switches_move_with_their_slot_and_are_followed_there() {
     let (cluster, installation, _) = cluster(0).await;

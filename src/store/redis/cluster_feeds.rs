@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::answers::malformed;
 use super::feed_reader::{Asked, State};
@@ -19,10 +19,11 @@ use super::shards::RedisShards;
 use super::streams::{BLOCK_MAX, RawEntry, blocking, streams, until};
 use super::trouble;
 use crate::stock::calls::{Gen, ShardId};
-use crate::store::failures::Say;
+use crate::store::failures::{Failures, Say};
 use crate::store::{FeedPositions, FeedRead, StoreError};
 
-/// A call waits so long for news while a shard is away, whatever its caller wants: nothing is complete anyway.
+/// A call waits so long for news while a shard is away, whatever its caller wants: nothing is complete anyway. So it does
+/// when no shard can be followed.
 const AWAY_PAUSE: Duration = Duration::from_millis(50);
 
 /// What asking every shard once brought.
@@ -147,6 +148,8 @@ impl RedisShards {
         deadline: Option<Instant>,
     ) -> Option<(ShardId, FeedRead)> {
         let mut failed = HashSet::new();
+        let now = Instant::now();
+        let pause_end = now.checked_add(AWAY_PAUSE).unwrap_or(now);
         loop {
             for (shard, position) in ShardId::all().zip(after) {
                 // One at an earlier position returns at once: there is something after it.
@@ -159,17 +162,29 @@ impl RedisShards {
                 Some(deadline) => timeout_at(deadline, state.reads.join_next()).await.ok()?,
                 None => state.reads.join_next().await,
             };
-            let Ok((shard, position, read)) = woken? else { continue };
+            let Some(woken) = woken else {
+                // None could be followed: without a pause the next call would come at once.
+                sleep_until(deadline.unwrap_or(pause_end).min(pause_end)).await;
+                return None;
+            };
+            let Ok((shard, position, read)) = woken else { continue };
             if state.following.get(&shard) == Some(&position) {
                 state.following.remove(&shard);
             }
             let asked = after.get(shard.index()).copied().filter(|asked| position <= *asked);
             let (Some(asked), true) = (asked, shards.contains(&shard)) else { continue };
-            let Ok(entries) = read else {
-                // The next call asks it, and who serves it if need be.
-                failed.insert(shard);
-                continue;
+            let entries = match read {
+                Ok(entries) => entries,
+                Err(error) => {
+                    // The next call asks it, and who serves it if need be.
+                    failed.insert(shard);
+                    not_followed(&mut state.unfollowed, shard, &error);
+                    continue;
+                }
             };
+            if let Some(failures) = state.unfollowed.succeeded() {
+                tracing::info!(failures, "feeds are followed again");
+            }
             let is_new = |(id, _): &RawEntry| (id.generation, id.seq) > asked;
             let news = self.interpret(shard, asked, entries.into_iter().filter(is_new));
             if news.is_some() {
@@ -197,6 +212,17 @@ impl RedisShards {
                 .map(|streams| streams.into_iter().flat_map(|(_, entries)| entries).collect());
             (shard, position, read)
         });
+    }
+}
+
+fn not_followed(unfollowed: &mut Failures, shard: ShardId, error: &StoreError) {
+    let shard = shard.number();
+    match unfollowed.failed(std::time::Instant::now()) {
+        Say::Nothing => {}
+        Say::First => tracing::warn!(shard, %error, "a feed cannot be followed; it is asked now and then"),
+        Say::Summary(times) => {
+            tracing::warn!(shard, %error, times, "feeds cannot be followed; they are asked now and then");
+        }
     }
 }
 

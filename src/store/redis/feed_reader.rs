@@ -41,6 +41,8 @@ pub(super) struct State {
     /// Shards whose last answer was an error, or is late: nobody waits for them.
     pub(super) away: HashSet<ShardId>,
     pub(super) failures: Failures,
+    /// Of the reads that block.
+    pub(super) unfollowed: Failures,
 }
 
 impl FeedReader {
