@@ -23,7 +23,9 @@ pub(super) enum SwitchCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct SetArgs {
-    #[arg(help = "Its name: entry, entry/7 (one activity), log_level, drain/12 (one gateway)")]
+    #[arg(
+        help = "Its name: entry, entry/7 (one activity), limits.per_ip, log_level, drain/12 (one gateway)"
+    )]
     pub(super) name: String,
     /// What to set it to, such as closed
     pub(super) value: String,

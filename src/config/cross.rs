@@ -72,6 +72,8 @@ fn rates(config: &Config, faults: &mut Vec<CrossFault>) {
         (["limits.per_ip.burst", "limits.per_ip.rate_per_s"], limits.per_ip),
         (["limits.per_user.burst", "limits.per_user.rate_per_s"], limits.per_user),
         (["limits.result_per_user.burst", "limits.result_per_user.rate_per_s"], limits.result_per_user),
+        (["limits.per_connection.burst", "limits.per_connection.rate_per_s"], limits.per_connection),
+        (["limits.per_activity.burst", "limits.per_activity.rate_per_s"], limits.per_activity),
     ] {
         if rate.rate_per_s > 0 && rate.burst == 0 {
             faults.push(fault(keys, 0, NO_BURST));

@@ -249,7 +249,7 @@ impl Default for Stock {
 pub struct Limits {
     /// Greatest number of addresses, of users and of querying users remembered, each.
     pub keys_max: usize,
-    /// All requests of this gateway together.
+    /// All BUYs together.
     pub global: Rate,
     /// Per client address (IPv6: per /64). Loose: a carrier puts thousands of phones behind one address.
     pub per_ip: Rate,
@@ -257,6 +257,10 @@ pub struct Limits {
     pub per_user: Rate,
     /// Per user, RESULT queries.
     pub result_per_user: Rate,
+    /// Per connection of an app.
+    pub per_connection: Rate,
+    /// Per activity, those BUYs that come within its window.
+    pub per_activity: Rate,
     /// Addresses with another rate than `per_ip`.
     pub per_ip_overrides: Vec<IpOverride>,
 }
@@ -269,6 +273,8 @@ impl Default for Limits {
             per_ip: Rate { rate_per_s: 2_000, burst: 4_000 },
             per_user: Rate { rate_per_s: 20, burst: 40 },
             result_per_user: Rate { rate_per_s: 10, burst: 20 },
+            per_connection: Rate { rate_per_s: 0, burst: 0 },
+            per_activity: Rate { rate_per_s: 0, burst: 0 },
             per_ip_overrides: Vec::new(),
         }
     }

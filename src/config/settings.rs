@@ -32,6 +32,8 @@ impl Config {
             per_ip: limits.per_ip.into(),
             per_user: limits.per_user.into(),
             result_per_user: limits.result_per_user.into(),
+            per_connection: limits.per_connection.into(),
+            per_activity: limits.per_activity.into(),
             per_ip_overrides: limits.per_ip_overrides.iter().map(|entry| (*entry).into()).collect(),
             keys_max: limits.keys_max,
         }

@@ -42,7 +42,9 @@ counted! {
         Frame = "frame",
         /// In-flight cap, expired token, drain.
         Connection = "connection",
-        /// The gateway's rate.
+        /// The connection's rate.
+        RateConnection = "rate_connection",
+        /// The rate of all together.
         RateGlobal = "rate_global",
         /// The address's rate.
         RateIp = "rate_ip",
@@ -54,6 +56,8 @@ counted! {
         Switches = "switches",
         /// No such activity or SKU, over its limit, outside its window.
         Activity = "activity",
+        /// The activity's rate.
+        RateActivity = "rate_activity",
         /// Nothing left, by the board.
         Stock = "stock",
         /// The shard's queue is full.

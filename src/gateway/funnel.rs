@@ -16,7 +16,7 @@ use super::lookups::Lookups;
 use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::peer::Peer;
 use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
-use crate::admission::limits::{Held, LimitedBy, Limits};
+use crate::admission::limits::{Held, LimitedBy, Limits, Rates, Share};
 use crate::admission::switches::SwitchBoard;
 use crate::protocol::{
     ActivityId, ActivityInfo, ActivityState, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status, StockBand,
@@ -55,6 +55,10 @@ impl Refusal {
     const fn plain(rung: Rung, status: Status) -> Self {
         Self { rung, status, hint_ms: 0, reply: Reply::Empty }
     }
+
+    fn limited(rung: Rung, retry_after_ms: u32) -> Self {
+        Self { hint_ms: with_jitter(retry_after_ms), ..Self::plain(rung, Status::RateLimited) }
+    }
 }
 
 /// Where the answer to a RESULT is.
@@ -85,7 +89,7 @@ impl Funnel {
         // whoever took the last unit is found by the duplicate rung, never told "sold out".
         let left = self.left(now, sale, ask.sku);
         // Frame and connection have been judged before: see `session`.
-        self.rate(now, ask)?;
+        self.rate(now, on_sale.rates(), ask)?;
         self.duplicate(&on_sale, ask)?;
         switches(&on_sale, sale, ask.activity)?;
         activity(now, sale, ask)?;
@@ -99,19 +103,19 @@ impl Funnel {
         sku.map_or(Left::Unknown, |sku| self.board.left(&sku.slot, now.mono_ms()))
     }
 
-    fn rate(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
+    fn rate(&self, now: Now, rates: &Rates, ask: &Ask<'_>) -> Result<(), Refusal> {
         let passed = match ask.held {
-            Some(held) => self.limits.check_held(now.mono_ns, held, ask.ip, ask.user),
-            None => self.limits.check(now.mono_ns, ask.ip, ask.user),
+            Some(held) => self.limits.check_held(rates, now.mono_ns, held, ask.ip, ask.user),
+            None => self.limits.check(rates, now.mono_ns, ask.ip, ask.user),
         };
         passed.map_err(|limited| {
             let rung = match limited.by {
+                LimitedBy::Connection => Rung::RateConnection,
                 LimitedBy::Global => Rung::RateGlobal,
                 LimitedBy::Ip => Rung::RateIp,
                 LimitedBy::User => Rung::RateUser,
             };
-            let hint_ms = with_jitter(limited.retry_after_ms);
-            Refusal { rung, status: Status::RateLimited, hint_ms, reply: Reply::Empty }
+            Refusal::limited(rung, limited.retry_after_ms)
         })
     }
 
@@ -154,30 +158,45 @@ impl Funnel {
     }
 
     /// The one rate of RESULT and ACTIVITY; `Err` is what a user over it is told.
-    fn question_rate(&self, now: Now, user: UserId, held: Option<&Held>) -> Result<(), (Status, u32, Reply)> {
+    fn question_rate(
+        &self,
+        now: Now,
+        rates: &Rates,
+        user: UserId,
+        held: Option<&Held>,
+    ) -> Result<(), (Status, u32, Reply)> {
         let passed = match held {
-            Some(held) => self.limits.check_result_held(now.mono_ns, held, user),
-            None => self.limits.check_result(now.mono_ns, user),
+            Some(held) => self.limits.check_result_held(rates, now.mono_ns, held, user),
+            None => self.limits.check_result(rates, now.mono_ns, user),
         };
         passed.map_err(|limited| (Status::RateLimited, with_jitter(limited.retry_after_ms), Reply::Empty))
     }
 
     /// Shows what the catalogue says now, under the switches as they are.
-    pub(super) fn show(&self, on_sale: &OnSale) {
-        self.on_sale.rcu(|now| on_sale.clone().under(now.switches()));
+    pub(super) fn show(&self, now: Now, on_sale: &OnSale) {
+        self.on_sale.rcu(|before| on_sale.clone().instead_of(before, now.mono_ns));
     }
 
     /// Obeys these switches from now on: whoever loads what is on sale after this, sees them in force.
-    pub(super) fn obey(&self, switches: &Arc<SwitchBoard>) {
-        self.on_sale.rcu(|now| OnSale::clone(now).under(switches));
+    pub(super) fn obey(&self, now: Now, switches: &Arc<SwitchBoard>) {
+        self.on_sale.rcu(|before| OnSale::clone(before).obeying(switches, now.mono_ns));
+    }
+
+    /// From now on this gateway gives out that share of the rates that are for all.
+    #[allow(dead_code, reason = "for the task that counts the gateways of an installation")]
+    pub(super) fn share(&self, now: Now, share: Share) {
+        if self.on_sale.load().rates().share() != share {
+            self.on_sale.rcu(|before| OnSale::clone(before).sharing(share, now.mono_ns));
+        }
     }
 
     /// What RESULT says, whatever the switches and the window say: from memory, but for an activity that is archived.
     pub(super) fn result(&self, now: Now, activity: ActivityId, user: UserId, held: Option<&Held>) -> Found {
-        if let Err(told) = self.question_rate(now, user, held) {
+        let on_sale = self.on_sale.load();
+        if let Err(told) = self.question_rate(now, on_sale.rates(), user, held) {
             return Found::Here(told);
         }
-        let archived_at_ms = self.on_sale.load().ended(activity).and_then(|ended| ended.archived_at_ms);
+        let archived_at_ms = on_sale.ended(activity).and_then(|ended| ended.archived_at_ms);
         match archived_at_ms {
             None => Found::Here(self.result_from_memory(now, activity, user)),
             Some(at_ms) if self.lookups.is_kept(now, at_ms) => Found::InTheDatabase,
@@ -207,10 +226,10 @@ impl Funnel {
         user: UserId,
         held: Option<&Held>,
     ) -> (Status, u32, Reply) {
-        if let Err(told) = self.question_rate(now, user, held) {
+        let on_sale = self.on_sale.load();
+        if let Err(told) = self.question_rate(now, on_sale.rates(), user, held) {
             return told;
         }
-        let on_sale = self.on_sale.load();
         let Some(sale) = on_sale.sale(activity) else {
             let is_over = on_sale.ended(activity).is_some();
             let status = if is_over { Status::Ended } else { Status::UnknownActivity };
@@ -270,7 +289,11 @@ fn activity(now: Now, sale: Option<&Sale>, ask: &Ask<'_>) -> Result<(), Refusal>
         return Err(refuse(Status::OverLimit));
     }
     match sale.state(now.sale_ms) {
-        ActivityState::Open => Ok(()),
+        // Behind everything that turns away without it: who is told "not yet" uses nothing up.
+        ActivityState::Open => {
+            let passed = sale.limit.check(now.mono_ns);
+            passed.map_err(|retry_after_ms| Refusal::limited(Rung::RateActivity, retry_after_ms))
+        }
         ActivityState::Ended => Err(refuse(Status::Ended)),
         ActivityState::Upcoming => {
             let until_ms = sale.opens_at_ms.saturating_sub(now.sale_ms);

@@ -3,10 +3,12 @@
 //!
 //! A snapshot that is replaced whole when operators change something, by the task that follows the catalogue or by the
 //! one that follows the switches; read by every connection without a lock. That an entry is closed by a switch is
-//! worked into it, so that no request has to ask.
+//! worked into it, so that no request has to ask, and so are the rates of all limits. Where the limit of an activity
+//! stands is shared by all snapshots of it.
 
 use std::sync::Arc;
 
+use crate::admission::limits::{ActivityLimit, Rates, Share};
 use crate::admission::switches::{Entry, SwitchBoard};
 use crate::protocol::{ActivityId, ActivityState, SkuId, SkuKey};
 use crate::stock::{Board, Slot};
@@ -40,6 +42,8 @@ pub(super) struct Sale {
     pub(super) closes_at_ms: u64,
     /// Greatest quantity of a user's one order.
     pub(super) per_user_limit: u16,
+    /// How often it may be asked for within its window.
+    pub(super) limit: ActivityLimit,
     /// By ascending id.
     pub(super) skus: Vec<SkuOnSale>,
 }
@@ -69,19 +73,28 @@ pub(super) struct OnSale {
     sales: Vec<Sale>,
     /// What has ended for good, by ascending id. One that is not archived yet may be among the sales too, closed.
     ended: Vec<Ended>,
-    /// What the entries obey.
+    /// What the entries and the rates obey.
     switches: Arc<SwitchBoard>,
+    rates: Arc<Rates>,
     /// The entry of all activities, also of those that are not known.
     pub(super) entry_open: bool,
 }
 
 impl OnSale {
-    /// Ties activities to their slots on the board; every entry as the catalogue says.
-    pub(super) fn new(activities: Vec<Activity>, mut ended: Vec<Ended>, board: &Board) -> Self {
-        let mut sales: Vec<Sale> = activities.into_iter().map(|activity| tie(activity, board)).collect();
+    /// Ties activities to their slots on the board; every entry as the catalogue says, every rate as configured, and every
+    /// limit fresh.
+    pub(super) fn new(
+        activities: Vec<Activity>,
+        mut ended: Vec<Ended>,
+        board: &Board,
+        rates: Arc<Rates>,
+    ) -> Self {
+        let mut sales: Vec<Sale> =
+            activities.into_iter().map(|activity| tie(activity, board, &rates)).collect();
         sales.sort_by_key(|sale| sale.id);
         ended.sort_by_key(|one| one.id);
-        let mut on_sale = Self { sales: Vec::new(), ended, switches: Arc::default(), entry_open: true };
+        let mut on_sale =
+            Self { sales: Vec::new(), ended, switches: Arc::default(), rates, entry_open: true };
         for sale in &mut sales {
             sale.is_open_in_catalogue &= on_sale.ended(sale.id).is_none();
             sale.entry_open = sale.is_open_in_catalogue;
@@ -90,8 +103,44 @@ impl OnSale {
         on_sale
     }
 
-    /// The same activities under these switches.
-    pub(super) fn under(mut self, switches: &Arc<SwitchBoard>) -> Self {
+    /// The same activities in the place of `before`: under its switches, with its rates, and each with its limit from
+    /// there, wherever that stands.
+    pub(super) fn instead_of(mut self, before: &Self, now_ns: u64) -> Self {
+        for sale in &mut self.sales {
+            if let Some(before) = before.sale(sale.id) {
+                sale.limit = before.limit.clone();
+            }
+        }
+        self.with(now_ns, Arc::clone(&before.rates)).under(&before.switches)
+    }
+
+    /// The same activities under these switches from that time on.
+    pub(super) fn obeying(self, switches: &Arc<SwitchBoard>, now_ns: u64) -> Self {
+        let rates = switches.rates();
+        let rates = if *self.rates.switches() == rates {
+            Arc::clone(&self.rates)
+        } else {
+            Arc::new(self.rates.switched(now_ns, rates))
+        };
+        self.with(now_ns, rates).under(switches)
+    }
+
+    /// The same activities with this share of the rates that are for all gateways, from that time on.
+    #[allow(dead_code, reason = "for the task that counts the gateways of an installation")]
+    pub(super) fn sharing(self, share: Share, now_ns: u64) -> Self {
+        let rates = Arc::new(self.rates.shared(now_ns, share));
+        self.with(now_ns, rates)
+    }
+
+    fn with(mut self, now_ns: u64, rates: Arc<Rates>) -> Self {
+        for sale in &mut self.sales {
+            sale.limit = sale.limit.changed(now_ns, rates.activity(sale.id), rates.share());
+        }
+        self.rates = rates;
+        self
+    }
+
+    fn under(mut self, switches: &Arc<SwitchBoard>) -> Self {
         let closed = switches.closed_activities();
         self.entry_open = switches.entry() == Entry::Open;
         self.switches = Arc::clone(switches);
@@ -102,9 +151,15 @@ impl OnSale {
         self
     }
 
-    /// What the entries obey.
-    pub(super) const fn switches(&self) -> &Arc<SwitchBoard> {
-        &self.switches
+    /// The rates in force.
+    pub(super) const fn rates(&self) -> &Arc<Rates> {
+        &self.rates
+    }
+
+    /// All activities that are on sale.
+    #[allow(dead_code, reason = "for the task that counts the gateways of an installation")]
+    pub(super) fn sales(&self) -> &[Sale] {
+        &self.sales
     }
 
     /// How many are on sale, closed ones included.
@@ -135,7 +190,7 @@ impl OnSale {
     }
 }
 
-fn tie(activity: Activity, board: &Board) -> Sale {
+fn tie(activity: Activity, board: &Board, rates: &Rates) -> Sale {
     let mut skus: Vec<SkuOnSale> = activity
         .skus
         .into_iter()
@@ -154,6 +209,7 @@ fn tie(activity: Activity, board: &Board) -> Sale {
         opens_at_ms: activity.opens_at_ms,
         closes_at_ms: activity.closes_at_ms,
         per_user_limit: activity.per_user_limit,
+        limit: ActivityLimit::new(rates.activity(activity.id), rates.share()),
         skus,
     }
 }

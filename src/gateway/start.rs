@@ -27,7 +27,7 @@ use super::trouble::Trouble;
 use super::worker::Worker;
 use super::{Core, Settings, key_file, listener, lookups, switches, worker_thread};
 use crate::admission::identity::Verifier;
-use crate::admission::limits::{KeyCounts, Limits};
+use crate::admission::limits::{KeyCounts, Limits, Rates};
 use crate::stock::calls::ProcessNumber;
 use crate::stock::{Board, Buyers, Stock};
 use crate::store::catalog::Catalogue;
@@ -85,7 +85,7 @@ impl Gateway {
         store.drive_loads().await?;
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
-        let on_sale = on_sale(store.as_ref(), &board).await?;
+        let on_sale = on_sale(store.as_ref(), &board, Arc::new(limits.rates())).await?;
         let (lookups, lookup_task) = lookups::new(&settings);
         let funnel = Funnel {
             limits,
@@ -330,15 +330,16 @@ async fn reread_if_newer<S: Catalogue>(core: &Core, store: &S, known: u64) -> Re
     Ok(version)
 }
 
-async fn on_sale<S: Catalogue>(store: &S, board: &Board) -> Result<OnSale, StoreError> {
+async fn on_sale<S: Catalogue>(store: &S, board: &Board, rates: Arc<Rates>) -> Result<OnSale, StoreError> {
     let ended = store.ended().await?;
-    Ok(OnSale::new(store.activities().await?, ended, board))
+    Ok(OnSale::new(store.activities().await?, ended, board, rates))
 }
 
 async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<(), StoreError> {
-    let on_sale = on_sale(store, &core.funnel.board).await?;
+    let rates = Arc::clone(core.funnel.on_sale.load().rates());
+    let on_sale = on_sale(store, &core.funnel.board, rates).await?;
     tracing::info!(activities = on_sale.len(), "catalogue read anew");
-    core.funnel.show(&on_sale);
+    core.funnel.show(core.clock.now(), &on_sale);
     // What it applies changes the version again.
     let loads = store.drive_loads().await?;
     if loads > 0 {
@@ -350,6 +351,7 @@ async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<(), StoreError> 
 async fn retain_keys(core: Arc<Core>) {
     loop {
         tokio::time::sleep(RETAIN_INTERVAL).await;
-        core.funnel.limits.retain(core.clock.now().mono_ns);
+        let on_sale = core.funnel.on_sale.load_full();
+        core.funnel.limits.retain(on_sale.rates(), core.clock.now().mono_ns);
     }
 }

@@ -143,7 +143,7 @@ async fn read_again<S: SwitchStore>(core: &Core, store: &S, sheet: &Sheet) -> Re
     let before = Arc::clone(&core.switches.obeyed.borrow());
     let (obeyed, lost) = Obeyed::after(&before, found);
     if obeyed.set != before.set || obeyed.ignored != before.ignored {
-        core.funnel.obey(&obeyed.board);
+        core.funnel.obey(core.clock.now(), &obeyed.board);
         count(sheet, obeyed.told(&before));
         core.switches.obeyed.send_replace(Arc::new(obeyed));
     }

@@ -83,12 +83,12 @@ impl Plan {
         // A machine that runs many tests at once may not read feeds for a while.
         settings.stock.view_lag_ms_max = 20_000;
         let limits = LimitsSettings {
-            global: Rate::OFF,
             per_ip: rate(2000, 4000),
             per_user: rate(100_000, 100_000),
             result_per_user: rate(100_000, 100_000),
             per_ip_overrides: vec![IpOverride { cidr: "127.0.0.0/8".parse().unwrap(), rate: Rate::OFF }],
             keys_max: 10_000,
+            ..LimitsSettings::default()
         };
         Self { settings, limits, activities, identity: Box::new(|_| ()) }
     }

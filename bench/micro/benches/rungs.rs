@@ -26,19 +26,20 @@ fn rates(criterion: &mut Criterion) {
         per_ip: never,
         per_user: never,
         result_per_user: never,
-        per_ip_overrides: Vec::new(),
         keys_max: 2_000_000,
+        ..LimitsSettings::default()
     });
+    let rates = limits.rates();
     for number in 0..USERS {
-        limits.check(1, address(number), user(number)).expect("no limit is reached");
-        limits.check_result(1, user(number)).expect("no limit is reached");
+        limits.check(&rates, 1, address(number), user(number)).expect("no limit is reached");
+        limits.check_result(&rates, 1, user(number)).expect("no limit is reached");
     }
     let mut group = criterion.benchmark_group("limits");
     let (mut now_ns, held) = (1_u64, Held::new());
     group.bench_function("held", |bench| {
         bench.iter(|| {
             now_ns = now_ns.saturating_add(1_000);
-            limits.check_held(now_ns, &held, address(1), user(1))
+            limits.check_held(&rates, now_ns, &held, address(1), user(1))
         });
     });
     let mut number = 0;
@@ -51,19 +52,19 @@ fn rates(criterion: &mut Criterion) {
         bench.iter(|| {
             let number = next();
             now_ns = now_ns.saturating_add(1_000);
-            limits.check(now_ns, address(number), user(number))
+            limits.check(&rates, now_ns, address(number), user(number))
         });
     });
     group.bench_function("by_user_of_1m", |bench| {
         bench.iter(|| {
             now_ns = now_ns.saturating_add(1_000);
-            limits.check(now_ns, None, user(next()))
+            limits.check(&rates, now_ns, None, user(next()))
         });
     });
     group.bench_function("result_by_user_of_1m", |bench| {
         bench.iter(|| {
             now_ns = now_ns.saturating_add(1_000);
-            limits.check_result(now_ns, user(next()))
+            limits.check_result(&rates, now_ns, user(next()))
         });
     });
     group.finish();

@@ -152,7 +152,7 @@ fn settings() -> Settings {
     settings
 }
 
-/// Every rung is asked, and refuses only who is meant.
+/// Every rung is asked but the rates of connections and activities, and refuses only who is meant.
 fn limits() -> LimitsSettings {
     let never = Rate { rate_per_s: 1_000_000_000, burst: 1_000_000_000 };
     let crowded = IpOverride {
@@ -166,6 +166,7 @@ fn limits() -> LimitsSettings {
         result_per_user: never,
         per_ip_overrides: vec![crowded],
         keys_max: 2_000_000,
+        ..LimitsSettings::default()
     }
 }
 

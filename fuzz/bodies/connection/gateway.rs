@@ -10,7 +10,7 @@ use rushgate::admin::activities::{Activities, NewActivity, NewSku};
 use rushgate::admission::identity::{
     IdentityKind, IdentitySettings, MintKey, MintSettings, Minter, Verifier, VerifyKey,
 };
-use rushgate::admission::limits::{Limits, LimitsSettings, Rate};
+use rushgate::admission::limits::{Limits, LimitsSettings};
 use rushgate::gateway::{Conversation, Gateway, Settings};
 use rushgate::protocol::{ActivityId, ClientVersion, Head, Request, SkuId, Status, UserId, decode, encode};
 use rushgate::store::sql::{OpenOptions, SqliteStore, Synchronous};
@@ -116,14 +116,7 @@ impl Bench {
         settings.stock.view_lag_ms_max = 3_600_000;
         settings.stock.patience_ms = 10_000;
         settings.stock.unconfirmed_after_ms = 10_000;
-        let limits = Limits::new(&LimitsSettings {
-            global: Rate::OFF,
-            per_ip: Rate::OFF,
-            per_user: Rate::OFF,
-            result_per_user: Rate::OFF,
-            per_ip_overrides: Vec::new(),
-            keys_max: 1000,
-        });
+        let limits = Limits::new(&LimitsSettings { keys_max: 1000, ..LimitsSettings::default() });
         let verifier =
             Verifier::new(&IdentitySettings::new(VerifyKey::SecretFile(dir.join("secret")), "rushgate"))
                 .unwrap();

@@ -85,11 +85,10 @@ async fn serve(folder: &Path, settings: Settings, buys: Rate) -> Gateway {
     let store = Arc::new(SqliteStore::open(&OpenOptions::new(folder)).await.unwrap());
     let limits = Limits::new(&LimitsSettings {
         global: buys,
-        per_ip: Rate::OFF,
         per_user: Rate { rate_per_s: 20, burst: 40 },
         result_per_user: Rate { rate_per_s: 10, burst: 20 },
-        per_ip_overrides: Vec::new(),
         keys_max: 100_000,
+        ..LimitsSettings::default()
     });
     let verifier =
         Verifier::new(&IdentitySettings::new(VerifyKey::DevSecret(folder.to_path_buf()), "rushgate"));

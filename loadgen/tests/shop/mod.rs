@@ -188,12 +188,10 @@ async fn start_gateway(redis: &RedisOptions, mysql: &MySqlOptions, secret: PathB
         ..Settings::default()
     };
     let limits = Limits::new(&LimitsSettings {
-        global: Rate::OFF,
-        per_ip: Rate::OFF,
         per_user: Rate { rate_per_s: 20, burst: 40 },
         result_per_user: Rate { rate_per_s: 10, burst: 20 },
-        per_ip_overrides: Vec::new(),
         keys_max: 100_000,
+        ..LimitsSettings::default()
     });
     let verifier = Verifier::new(&IdentitySettings::new(VerifyKey::SecretFile(secret), "rushgate"));
     let store = Arc::new(SharedStore::new(redis, sql));

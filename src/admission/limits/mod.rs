@@ -1,4 +1,9 @@
-//! Rate limits: global, per IP, per user, and one of its own for RESULT queries. GCRA with a burst, by governor.
+//! Rate limits: per connection, global, per IP, per user, per activity, and one of its own for RESULT queries. GCRA with
+//! a burst, by governor.
+//!
+//! States are here, or with what they are of (a connection's in its [`Held`], an activity's in its [`ActivityLimit`]).
+//! The rates in force are not: they are an argument ([`Rates`]), so that they may change while a sale runs, and `pace`
+//! says how no state minds.
 //!
 //! Runs on the gateway's worker threads, on the way of every BUY: synchronous, no clock, no allocation for a key
 //! that is known, no lock across two checks. A timer task calls [`Limits::retain`] to forget keys at rest.
@@ -7,32 +12,45 @@
 //! A connection whose user and address never change keeps a [`Held`]: after its first check it touches nothing but
 //! the states themselves. One that speaks for another user each time asks by the key. Both share all states.
 
+mod activity;
 mod clock;
+mod ip_key;
+mod overflow;
+mod pace;
 mod per_ip;
 mod per_user;
-mod rung;
+mod rates;
 mod settings;
+mod share;
+mod slices;
 mod slots;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use self::per_ip::{IpCell, PerIp};
+pub use self::activity::ActivityLimit;
+pub use self::ip_key::IpKey;
+use self::pace::{Pace, update};
+use self::per_ip::{HeldIp, PerIp};
 use self::per_user::{PerUser, UserCell};
-use self::rung::Rung;
+pub use self::rates::{RateSwitches, Rates};
 pub use self::settings::{IpOverride, LimitsSettings, Rate};
+pub use self::share::Share;
+pub use self::slices::{Slice, Slices};
 use crate::protocol::UserId;
 
 /// Which limit refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitedBy {
-    /// The gateway's.
+    /// The connection's.
+    Connection,
+    /// Everybody's.
     Global,
     /// The client address's.
     Ip,
@@ -63,13 +81,15 @@ pub struct KeyCounts {
     pub overflowed: u64,
 }
 
-/// What one connection holds of the limits: the states of its address and of its user, each from the first check
-/// that asked for it. Three words while nothing was asked; a state that is held takes some 100 bytes.
+/// What one connection of an app holds of the limits: its own state, and those of its address and of its user, each
+/// from the first check that asked for it. Five words while nothing was asked; a state that is held takes some 100
+/// bytes.
 ///
 /// It belongs to one address and one user: with any others it would go on to count for the first ones.
 #[derive(Debug, Default)]
 pub struct Held {
-    ip: OnceCell<Arc<IpCell>>,
+    own: Cell<u64>,
+    ip: HeldIp,
     user: OnceCell<Arc<UserCell>>,
     result_user: OnceCell<Arc<UserCell>>,
 }
@@ -77,50 +97,56 @@ pub struct Held {
 impl Held {
     /// Holds nothing yet.
     pub const fn new() -> Self {
-        Self { ip: OnceCell::new(), user: OnceCell::new(), result_user: OnceCell::new() }
+        Self { own: Cell::new(0), ip: HeldIp::new(), user: OnceCell::new(), result_user: OnceCell::new() }
     }
 }
 
-/// One rate that everybody shares.
-pub struct SharedRate(Option<(Rung, AtomicU64)>);
+/// One rate that everybody shares and nobody changes.
+#[derive(Debug)]
+pub struct SharedRate {
+    pace: Pace,
+    state: AtomicU64,
+}
 
 impl SharedRate {
     /// With its full burst.
     pub fn new(rate: Rate) -> Self {
-        Self(Rung::new(rate).map(|rung| (rung, AtomicU64::new(0))))
+        Self { pace: Pace::new(rate, Share::WHOLE), state: AtomicU64::new(0) }
     }
 
     /// May one more pass at this time? Otherwise: in how many milliseconds it would, if nobody else came.
     #[inline]
     pub fn check(&self, now_ns: u64) -> Result<(), u32> {
-        let Some((rung, state)) = &self.0 else { return Ok(()) };
-        rung.check(now_ns, state)
+        self.pace.check(now_ns, &self.state)
     }
 }
 
-impl fmt::Debug for SharedRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedRate").field("is_on", &self.0.is_some()).finish()
-    }
-}
-
-/// The limits of one gateway.
+/// Where the limits of one gateway stand.
 pub struct Limits {
-    global: SharedRate,
+    configured: LimitsSettings,
+    global: AtomicU64,
     ips: PerIp,
     users: PerUser,
     result_users: PerUser,
+    slices: Slices,
 }
 
 impl Limits {
     /// Fresh limits: every key has its full burst.
     pub fn new(settings: &LimitsSettings) -> Self {
         Self {
-            global: SharedRate::new(settings.global),
+            configured: settings.clone(),
+            global: AtomicU64::new(0),
             ips: PerIp::new(settings),
-            users: PerUser::new(settings.per_user, settings.keys_max),
-            result_users: PerUser::new(settings.result_per_user, settings.keys_max),
+            users: PerUser::new(settings.keys_max),
+            result_users: PerUser::new(settings.keys_max),
+            slices: Slices::new(),
         }
+    }
+
+    /// The rates as they are configured, to begin with.
+    pub fn rates(&self) -> Rates {
+        Rates::new(&self.configured)
     }
 
     /// May this request of this user pass at this time (nanoseconds of a clock that does not go back)?
@@ -131,38 +157,77 @@ impl Limits {
     ///
     /// `ip` is `None` for a service connection's request that names no client address: there is no address to
     /// blame, and the back end's own stands for all its users.
-    pub fn check(&self, now_ns: u64, ip: impl Into<Option<IpAddr>>, user: UserId) -> Result<(), Limited> {
-        self.check_global(now_ns)?;
+    pub fn check(
+        &self,
+        rates: &Rates,
+        now_ns: u64,
+        ip: impl Into<Option<IpAddr>>,
+        user: UserId,
+    ) -> Result<(), Limited> {
+        self.check_global(rates, now_ns)?;
         if let Some(ip) = ip.into() {
-            self.ips.check(now_ns, ip).map_err(Limited::by(LimitedBy::Ip))?;
+            let passed = self.ips.check(&rates.ips, &self.slices, now_ns, ip);
+            passed.map_err(Limited::by(LimitedBy::Ip))?;
         }
-        self.users.check(now_ns, user).map_err(Limited::by(LimitedBy::User))
+        self.users.check(&rates.per_user, now_ns, user).map_err(Limited::by(LimitedBy::User))
     }
 
-    /// [`check`](Self::check) for a connection that is one user at one address: no lookup, no lock and no
-    /// allocation after its first. Should the first find no room for a key, that one is looked up until it does.
+    /// [`check`](Self::check) for a connection that is one user at one address, whose own limit is asked first: no
+    /// lookup, no lock and no allocation after its first. Should the first find no room for a key, that one is looked
+    /// up until it does.
     pub fn check_held(
         &self,
+        rates: &Rates,
         now_ns: u64,
         held: &Held,
         ip: impl Into<Option<IpAddr>>,
         user: UserId,
     ) -> Result<(), Limited> {
-        self.check_global(now_ns)?;
-        if let Some(ip) = ip.into() {
-            self.ips.check_held(now_ns, &held.ip, ip).map_err(Limited::by(LimitedBy::Ip))?;
+        if rates.per_connection.is_on() {
+            let passed = rates.per_connection.check_own(now_ns, &held.own);
+            passed.map_err(Limited::by(LimitedBy::Connection))?;
         }
-        self.users.check_held(now_ns, &held.user, user).map_err(Limited::by(LimitedBy::User))
+        self.check_global(rates, now_ns)?;
+        if let Some(ip) = ip.into() {
+            let passed = self.ips.check_held(&rates.ips, &self.slices, now_ns, &held.ip, ip);
+            passed.map_err(Limited::by(LimitedBy::Ip))?;
+        }
+        let passed = self.users.check_held(&rates.per_user, now_ns, &held.user, user);
+        passed.map_err(Limited::by(LimitedBy::User))
     }
 
     /// May this RESULT query pass? It has a limit of its own and counts towards no other.
-    pub fn check_result(&self, now_ns: u64, user: UserId) -> Result<(), Limited> {
-        self.result_users.check(now_ns, user).map_err(Limited::by(LimitedBy::User))
+    pub fn check_result(&self, rates: &Rates, now_ns: u64, user: UserId) -> Result<(), Limited> {
+        let passed = self.result_users.check(&rates.result_per_user, now_ns, user);
+        passed.map_err(Limited::by(LimitedBy::User))
     }
 
     /// [`check_result`](Self::check_result) for a connection that is one user.
-    pub fn check_result_held(&self, now_ns: u64, held: &Held, user: UserId) -> Result<(), Limited> {
-        self.result_users.check_held(now_ns, &held.result_user, user).map_err(Limited::by(LimitedBy::User))
+    pub fn check_result_held(
+        &self,
+        rates: &Rates,
+        now_ns: u64,
+        held: &Held,
+        user: UserId,
+    ) -> Result<(), Limited> {
+        let passed = self.result_users.check_held(&rates.result_per_user, now_ns, &held.result_user, user);
+        passed.map_err(Limited::by(LimitedBy::User))
+    }
+
+    /// Takes up to so many tokens of the global rate at once for other gateways, as long as half of this gateway's burst
+    /// stays; how many.
+    pub fn lend_global(&self, rates: &Rates, now_ns: u64, most: u32) -> u32 {
+        update(&self.global, |state| rates.global.lend(now_ns, state, most))
+    }
+
+    /// The same of an address's.
+    pub fn lend_ip(&self, rates: &Rates, now_ns: u64, key: IpKey, most: u32) -> u32 {
+        self.ips.lend(&rates.ips, now_ns, key, most)
+    }
+
+    /// What is borrowed of the limits for all gateways, but for those of activities.
+    pub const fn slices(&self) -> &Slices {
+        &self.slices
     }
 
     /// Says that [`check`](Self::check) will be asked of this user soon. Changes no outcome: said of many users in a
@@ -178,10 +243,10 @@ impl Limits {
 
     /// Forgets the keys whose burst is full again and that no connection holds. For a timer task; each lock shard
     /// is held while it is scanned.
-    pub fn retain(&self, now_ns: u64) {
-        self.ips.table.retain(now_ns);
-        self.users.table.retain(now_ns);
-        self.result_users.table.retain(now_ns);
+    pub fn retain(&self, rates: &Rates, now_ns: u64) {
+        self.ips.retain(&rates.ips, now_ns);
+        self.users.retain(&rates.per_user, now_ns);
+        self.result_users.retain(&rates.result_per_user, now_ns);
     }
 
     /// How full the memory is.
@@ -199,8 +264,14 @@ impl Limits {
     }
 
     #[inline]
-    fn check_global(&self, now_ns: u64) -> Result<(), Limited> {
-        self.global.check(now_ns).map_err(Limited::by(LimitedBy::Global))
+    fn check_global(&self, rates: &Rates, now_ns: u64) -> Result<(), Limited> {
+        if !rates.global.is_on() {
+            return Ok(());
+        }
+        let passed = rates.global.check(now_ns, &self.global);
+        let passed =
+            passed.or_else(|wait_ms| rates.global.or_borrowed(wait_ms, || self.slices.global.take(now_ns)));
+        passed.map_err(Limited::by(LimitedBy::Global))
     }
 }
 

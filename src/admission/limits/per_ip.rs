@@ -2,128 +2,187 @@
 //!
 //! Runs on the gateway's worker threads; see [`Limits`](super::Limits).
 
+use std::cell;
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use super::super::Cidr;
-use super::rung::Rule;
-use super::table::{Cell, KeyTable};
-use super::{LimitsSettings, Rate};
+use super::ip_key::IpKey;
+use super::overflow::Overflow;
+use super::pace::Pace;
+use super::slices::Slices;
+use super::table::{Cell, KeyTable, Rule};
+use super::{LimitsSettings, Rate, Share};
 
 /// An address's cell knows its rule.
 pub(super) type IpCell = Cell<u32>;
 
-/// The rule of addresses that have no limit: none.
-const EXEMPT: u32 = u32::MAX;
+/// The paces of addresses. Rule 0 is for those without an override.
+#[derive(Clone, Debug)]
+pub(super) struct IpPaces {
+    by_rule: Box<[Pace]>,
+    /// Some address has a limit.
+    is_on: bool,
+}
+
+impl IpPaces {
+    pub(super) fn new(settings: &LimitsSettings) -> Self {
+        let overrides = sorted(settings).into_iter().map(|(_, rate)| rate);
+        let rates = std::iter::once(settings.per_ip).chain(overrides);
+        Self::of(rates.map(|rate| Pace::new(rate, Share::WHOLE)).collect())
+    }
+
+    fn of(by_rule: Box<[Pace]>) -> Self {
+        Self { is_on: by_rule.iter().any(Pace::is_on), by_rule }
+    }
+
+    pub(super) fn changed(&self, now_ns: u64, per_ip: Rate, share: Share) -> Self {
+        let rates = std::iter::once(per_ip).chain(self.by_rule.iter().skip(1).map(Pace::rate));
+        Self::of(
+            self.by_rule.iter().zip(rates).map(|(pace, rate)| pace.changed(now_ns, rate, share)).collect(),
+        )
+    }
+
+    #[inline]
+    pub(super) fn pace(&self, rule: u32) -> Option<&Pace> {
+        self.by_rule.get(usize::try_from(rule).ok()?)
+    }
+}
+
+/// By descending prefix length; the nth is rule n + 1.
+fn sorted(settings: &LimitsSettings) -> Vec<(Cidr, Rate)> {
+    let mut overrides: Vec<_> =
+        settings.per_ip_overrides.iter().map(|exception| (exception.cidr, exception.rate)).collect();
+    overrides.sort_by_key(|(cidr, _)| std::cmp::Reverse(cidr.prefix_len()));
+    overrides
+}
+
+/// What a connection holds of its address's limit.
+#[derive(Debug, Default)]
+pub(super) struct HeldIp {
+    cell: OnceCell<Arc<IpCell>>,
+    /// The rule's number, plus 1; 0 = not asked yet. Of an address whose rule is off there is no cell.
+    rule: cell::Cell<u32>,
+}
+
+impl HeldIp {
+    pub(super) const fn new() -> Self {
+        Self { cell: OnceCell::new(), rule: cell::Cell::new(0) }
+    }
+}
 
 /// See the module.
 pub(super) struct PerIp {
-    /// By descending prefix length; the nth belongs to rule n + 1.
     overrides: Box<[Cidr]>,
-    /// Rule 0 is for the addresses without an override; `None` = no limit.
-    rules: Box<[Option<Rule>]>,
-    /// Some address has a limit.
-    is_on: bool,
-    /// What a connection holds whose address has none.
-    exempt: Arc<IpCell>,
+    /// By rule.
+    overflows: Box<[Overflow]>,
     pub(super) table: KeyTable<IpKey, u32>,
 }
 
 impl PerIp {
     pub(super) fn new(settings: &LimitsSettings) -> Self {
-        let mut overrides: Vec<_> =
-            settings.per_ip_overrides.iter().map(|exception| (exception.cidr, exception.rate)).collect();
-        overrides.sort_by_key(|(cidr, _)| std::cmp::Reverse(cidr.prefix_len()));
-        let rates = std::iter::once(settings.per_ip).chain(overrides.iter().map(|(_, rate)| *rate));
-        let rules: Box<[_]> = rates.map(|rate: Rate| Rule::new(rate)).collect();
-        Self {
-            overrides: overrides.into_iter().map(|(cidr, _)| cidr).collect(),
-            is_on: rules.iter().any(Option::is_some),
-            rules,
-            exempt: Arc::new(Cell { state: AtomicU64::new(0), tag: EXEMPT }),
-            table: KeyTable::new(settings.keys_max),
-        }
+        let overrides: Box<[_]> = sorted(settings).into_iter().map(|(cidr, _)| cidr).collect();
+        let overflows = (0..=overrides.len()).map(|_| Overflow::default()).collect();
+        Self { overrides, overflows, table: KeyTable::new(settings.keys_max) }
     }
 
     /// `Err`: milliseconds after which it would pass.
-    pub(super) fn check(&self, now_ns: u64, ip: IpAddr) -> Result<(), u32> {
-        if !self.is_on {
+    pub(super) fn check(&self, paces: &IpPaces, slices: &Slices, now_ns: u64, ip: IpAddr) -> Result<(), u32> {
+        if !paces.is_on {
             return Ok(());
         }
         let ip = ip.to_canonical();
         let number = self.rule_of(ip);
-        self.rule(number).map_or(Ok(()), |rule| self.table.check(rule, now_ns, IpKey::new(number, ip)))
+        let Some(rule) = self.rule(paces, number) else { return Ok(()) };
+        let key = IpKey::new(number, ip);
+        let passed = self.table.check(rule, now_ns, key);
+        passed.or_else(|wait_ms| rule.pace.or_borrowed(wait_ms, || slices.take_ip(now_ns, key)))
     }
 
     /// The same for an address whose cell is held, or is to be held from now on.
     #[inline]
     pub(super) fn check_held(
         &self,
+        paces: &IpPaces,
+        slices: &Slices,
         now_ns: u64,
-        held: &OnceCell<Arc<IpCell>>,
+        held: &HeldIp,
         ip: IpAddr,
     ) -> Result<(), u32> {
-        match held.get() {
-            Some(cell) => self.check_cell(now_ns, cell),
-            None if self.is_on => self.check_first(now_ns, held, ip),
-            None => Ok(()),
+        if !paces.is_on {
+            return Ok(());
+        }
+        match held.cell.get() {
+            Some(cell) => Self::check_cell(paces, slices, now_ns, cell, ip),
+            None => self.check_unheld(paces, slices, now_ns, held, ip),
         }
     }
 
-    fn check_cell(&self, now_ns: u64, cell: &IpCell) -> Result<(), u32> {
-        self.rule(cell.tag).map_or(Ok(()), |rule| rule.rung.check(now_ns, &cell.state))
+    #[inline]
+    fn check_cell(
+        paces: &IpPaces,
+        slices: &Slices,
+        now_ns: u64,
+        cell: &IpCell,
+        ip: IpAddr,
+    ) -> Result<(), u32> {
+        let Some(pace) = paces.pace(cell.tag).filter(|pace| pace.is_on()) else { return Ok(()) };
+        let passed = pace.check(now_ns, &cell.state);
+        passed.or_else(|wait_ms| {
+            pace.or_borrowed(wait_ms, || slices.take_ip(now_ns, IpKey::new(cell.tag, ip.to_canonical())))
+        })
     }
 
     #[cold]
-    fn check_first(&self, now_ns: u64, held: &OnceCell<Arc<IpCell>>, ip: IpAddr) -> Result<(), u32> {
-        let ip = ip.to_canonical();
-        let number = self.rule_of(ip);
-        let cell = match self.rule(number) {
-            None => Arc::clone(&self.exempt),
-            Some(rule) => {
-                let key = IpKey::new(number, ip);
-                match self.table.hold(rule, key, number) {
-                    Some(cell) => cell,
-                    // No room: limited in a shared bucket until there is.
-                    None => return self.table.check(rule, now_ns, key),
-                }
-            }
-        };
-        self.check_cell(now_ns, held.get_or_init(|| cell))
+    fn check_unheld(
+        &self,
+        paces: &IpPaces,
+        slices: &Slices,
+        now_ns: u64,
+        held: &HeldIp,
+        ip: IpAddr,
+    ) -> Result<(), u32> {
+        let number = held.rule.get().checked_sub(1).unwrap_or_else(|| {
+            let number = self.rule_of(ip.to_canonical());
+            held.rule.set(number.saturating_add(1));
+            number
+        });
+        let Some(rule) = self.rule(paces, number) else { return Ok(()) };
+        match self.table.hold(rule, IpKey::new(number, ip.to_canonical()), number) {
+            Some(cell) => Self::check_cell(paces, slices, now_ns, held.cell.get_or_init(|| cell), ip),
+            // No room: limited in a shared bucket until there is.
+            None => self.check(paces, slices, now_ns, ip),
+        }
+    }
+
+    /// See [`Limits::lend_ip`](super::Limits::lend_ip).
+    pub(super) fn lend(&self, paces: &IpPaces, now_ns: u64, key: IpKey, most: u32) -> u32 {
+        self.rule(paces, key.rule()).map_or(0, |rule| self.table.lend(rule, now_ns, key, most))
     }
 
     fn rule_of(&self, ip: IpAddr) -> u32 {
         self.overrides.iter().zip(1..).find(|(cidr, _)| cidr.contains(ip)).map_or(0, |(_, number)| number)
     }
 
-    fn rule(&self, number: u32) -> Option<&Rule> {
-        self.rules.get(usize::try_from(number).ok()?)?.as_ref()
+    /// `None` = no limit.
+    fn rule<'a>(&'a self, paces: &'a IpPaces, number: u32) -> Option<Rule<'a>> {
+        let pace = paces.pace(number).filter(|pace| pace.is_on())?;
+        let overflow = self.overflows.get(usize::try_from(number).ok()?)?;
+        Some(Rule { pace, overflow })
+    }
+
+    /// See [`Limits::retain`](super::Limits::retain).
+    pub(super) fn retain(&self, paces: &IpPaces, now_ns: u64) {
+        let rests: Vec<u64> = paces.by_rule.iter().map(|pace| pace.rest(now_ns)).collect();
+        let rest = |rule: u32| usize::try_from(rule).ok().and_then(|rule| rests.get(rule)).copied();
+        self.table.retain(|key: IpKey, state| state <= rest(key.rule()).unwrap_or(u64::MAX));
     }
 }
 
-/// What counts as one client address. The rule is part of it, so that all rules share one table though an IPv6
-/// /64 may be cut by an override with a longer prefix. Three words of 32 bits: the table packs them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct IpKey {
-    /// Twice the rule's number, plus 1 for IPv6.
-    rule_and_family: u32,
-    high: u32,
-    low: u32,
-}
-
-impl IpKey {
-    fn new(rule: u32, ip: IpAddr) -> Self {
-        let rule_and_family = rule.wrapping_shl(1);
-        match ip {
-            IpAddr::V4(v4) => Self { rule_and_family, high: 0, low: v4.to_bits() },
-            // The upper half: a subscriber commonly has a whole /64.
-            IpAddr::V6(v6) => {
-                let [a, b, c, d, ..] = v6.segments();
-                let word = |upper: u16, lower: u16| (u32::from(upper) << 16) | u32::from(lower);
-                Self { rule_and_family: rule_and_family | 1, high: word(a, b), low: word(c, d) }
-            }
-        }
+#[cfg(test)]
+impl HeldIp {
+    pub(super) fn is_empty(&self) -> bool {
+        self.cell.get().is_none()
     }
 }

@@ -70,11 +70,11 @@ impl<K: Copy + Eq> Slots<K> {
         self.len = self.len.saturating_add(1);
     }
 
-    /// Drops the keys whose states `keep` refuses, and gives memory back if `shrink` says so of the room there is
+    /// Drops the keys that `keep` refuses with their states, and gives memory back if `shrink` says so of the room there is
     /// and of the keys left.
     pub(super) fn retain(
         &mut self,
-        keep: impl Fn(u64) -> bool,
+        keep: impl Fn(K, u64) -> bool,
         shrink: impl Fn(usize, usize) -> bool,
         rehash: impl Fn(K) -> u64,
     ) {
@@ -88,7 +88,7 @@ impl<K: Copy + Eq> Slots<K> {
             let taken = *slot;
             if taken.state == EMPTY {
                 gap = false;
-            } else if !keep(taken.state) {
+            } else if !keep(taken.key, taken.state) {
                 slot.state = EMPTY;
                 self.len = self.len.saturating_sub(1);
                 gap = true;
@@ -204,7 +204,7 @@ mod tests {
             for (key, state) in acts {
                 if state == 0 {
                     // The older half goes.
-                    slots.retain(|state| state > 25, |_, _| shrinks, crowded);
+                    slots.retain(|_, state| state > 25, |_, _| shrinks, crowded);
                     model.retain(|_, state| *state > 25);
                 } else if let Some(slot) = slots.find(crowded(key), key) {
                     slot.state = state;

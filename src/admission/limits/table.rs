@@ -22,7 +22,8 @@ use crossbeam::utils::CachePadded;
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
-use super::rung::Rule;
+use super::overflow::Overflow;
+use super::pace::{Pace, update};
 use super::slots::Slots;
 
 /// Lock shards: at the default cap a shard holds about 8,000 keys, so that growing or scanning one under its lock
@@ -42,6 +43,13 @@ const HELD: u64 = u64::MAX;
 pub(super) struct Cell<T> {
     pub(super) state: AtomicU64,
     pub(super) tag: T,
+}
+
+/// How a key is judged, and where if there is no memory for it.
+#[derive(Clone, Copy)]
+pub(super) struct Rule<'a> {
+    pub(super) pace: &'a Pace,
+    pub(super) overflow: &'a Overflow,
 }
 
 /// The states of many keys, at most `keys_max` of them. Several rules may keep theirs in one table as long as no
@@ -91,19 +99,30 @@ impl<K: Copy + Eq + Hash, T> KeyTable<K, T> {
     }
 
     /// May this key pass? `Err`: milliseconds after which it would.
-    pub(super) fn check(&self, rule: &Rule, now_ns: u64, key: K) -> Result<(), u32> {
+    pub(super) fn check(&self, rule: Rule<'_>, now_ns: u64, key: K) -> Result<(), u32> {
+        self.update(rule.overflow, key, |state| rule.pace.judge(now_ns, state))
+    }
+
+    /// Takes up to so many tokens of the key's, as [`Pace::lend`] says; how many.
+    pub(super) fn lend(&self, rule: Rule<'_>, now_ns: u64, key: K, most: u32) -> u32 {
+        self.update(rule.overflow, key, |state| rule.pace.lend(now_ns, state, most))
+    }
+
+    #[inline]
+    fn update<D>(&self, overflow: &Overflow, key: K, decide: impl Fn(u64) -> (u64, D)) -> D {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard(hash);
         let Some(slot) = shard.states.find(hash, key) else {
-            return self.check_new(&mut shard, rule, now_ns, hash, key);
+            return self.update_new(&mut shard, overflow, hash, key, decide);
         };
         if slot.state != HELD {
-            slot.state = rule.rung.step(now_ns, slot.state)?;
-            return Ok(());
+            let (state, decision) = decide(slot.state);
+            slot.state = state;
+            return decision;
         }
         // The mark and the cell come and go together, so there always is one.
-        let state = shard.cells.get(&key).map_or_else(|| rule.shared(hash), |cell| &cell.state);
-        rule.rung.check(now_ns, state)
+        let state = shard.cells.get(&key).map_or_else(|| overflow.state(hash), |cell| &cell.state);
+        update(state, decide)
     }
 
     /// Looks where this key's state will be looked for, and decides nothing: with many keys each look waits for the
@@ -115,7 +134,7 @@ impl<K: Copy + Eq + Hash, T> KeyTable<K, T> {
 
     /// The key's cell, to be kept by a connection; `None` when there is no room for the key. A key has one cell,
     /// whoever holds it, and is not forgotten while anybody does.
-    pub(super) fn hold(&self, rule: &Rule, key: K, tag: T) -> Option<Arc<Cell<T>>> {
+    pub(super) fn hold(&self, rule: Rule<'_>, key: K, tag: T) -> Option<Arc<Cell<T>>> {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard(hash);
         let state = if let Some(slot) = shard.states.find(hash, key) {
@@ -124,7 +143,7 @@ impl<K: Copy + Eq + Hash, T> KeyTable<K, T> {
             state
         } else {
             self.reserve().then(|| self.insert(&mut shard, hash, key, HELD))?;
-            rule.shared(hash).load(Ordering::Relaxed)
+            rule.overflow.seen(hash)
         };
         if state == HELD {
             return shard.cells.get(&key).map(Arc::clone);
@@ -134,9 +153,9 @@ impl<K: Copy + Eq + Hash, T> KeyTable<K, T> {
         Some(cell)
     }
 
-    /// Takes the states out of the cells that nobody holds any more, drops the keys whose burst is full again at
-    /// `now_ns` (to a limiter they are like keys never seen), then gives memory back where most of it is unused.
-    pub(super) fn retain(&self, now_ns: u64) {
+    /// Takes the states out of the cells that nobody holds any more, drops the keys at rest, whose burst is full again
+    /// (to a limiter they are like keys never seen), then gives memory back where most of it is unused.
+    pub(super) fn retain(&self, is_at_rest: impl Fn(K, u64) -> bool) {
         for shard in self.shards.iter() {
             let mut shard = lock(shard);
             let Shard { states, cells } = &mut *shard;
@@ -151,7 +170,7 @@ impl<K: Copy + Eq + Hash, T> KeyTable<K, T> {
                 false
             });
             let before = states.len();
-            let is_busy = |state| state == HELD || state > now_ns;
+            let is_busy = |key, state| state == HELD || !is_at_rest(key, state);
             states.retain(is_busy, is_mostly_unused, |key| self.hasher.hash_one(key));
             // Only now: while the scan runs the count may be too high, which costs a shared bucket, never too low.
             self.len.fetch_sub(before.saturating_sub(states.len()), Ordering::Relaxed);
@@ -164,25 +183,23 @@ impl<K: Copy + Eq + Hash, T> KeyTable<K, T> {
     /// A key that the table does not know. Under the lock of its shard to the end, so that it cannot use a shared
     /// bucket and one of its own at the same time.
     #[cold]
-    fn check_new(
+    fn update_new<D>(
         &self,
         shard: &mut Shard<K, T>,
-        rule: &Rule,
-        now_ns: u64,
+        overflow: &Overflow,
         hash: u64,
         key: K,
-    ) -> Result<(), u32> {
-        let shared = rule.shared(hash);
+        decide: impl Fn(u64) -> (u64, D),
+    ) -> D {
         if !self.reserve() {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
-            return rule.rung.check(now_ns, shared);
+            return update(overflow.state(hash), decide);
         }
         // A key that so far used a shared bucket goes on from there: getting a bucket of its own must not give it
         // a second burst. Where nothing overflowed the shared bucket is 0, that is, fresh.
-        let state = shared.load(Ordering::Relaxed);
-        let outcome = rule.rung.step(now_ns, state);
-        self.insert(shard, hash, key, outcome.unwrap_or(state));
-        outcome.map(|_| ())
+        let (state, decision) = decide(overflow.seen(hash));
+        self.insert(shard, hash, key, state);
+        decision
     }
 
     fn insert(&self, shard: &mut Shard<K, T>, hash: u64, key: K, state: u64) {

@@ -10,7 +10,9 @@
 )]
 
 mod held;
+mod live;
 
+use std::ops::Deref;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -23,13 +25,53 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
 fn off() -> LimitsSettings {
-    LimitsSettings {
-        global: Rate::OFF,
-        per_ip: Rate::OFF,
-        per_user: Rate::OFF,
-        result_per_user: Rate::OFF,
-        per_ip_overrides: Vec::new(),
-        keys_max: 1_000,
+    LimitsSettings { keys_max: 1_000, ..LimitsSettings::default() }
+}
+
+/// Limits at the rates that are configured, and at what becomes of them.
+struct Limits {
+    states: super::Limits,
+    rates: Rates,
+}
+
+impl Limits {
+    fn new(settings: &LimitsSettings) -> Self {
+        let states = super::Limits::new(settings);
+        Self { rates: states.rates(), states }
+    }
+
+    fn check(&self, now_ns: u64, ip: impl Into<Option<IpAddr>>, user: UserId) -> Result<(), Limited> {
+        self.states.check(&self.rates, now_ns, ip, user)
+    }
+
+    fn check_held(
+        &self,
+        now_ns: u64,
+        held: &Held,
+        ip: impl Into<Option<IpAddr>>,
+        user: UserId,
+    ) -> Result<(), Limited> {
+        self.states.check_held(&self.rates, now_ns, held, ip, user)
+    }
+
+    fn check_result(&self, now_ns: u64, user: UserId) -> Result<(), Limited> {
+        self.states.check_result(&self.rates, now_ns, user)
+    }
+
+    fn check_result_held(&self, now_ns: u64, held: &Held, user: UserId) -> Result<(), Limited> {
+        self.states.check_result_held(&self.rates, now_ns, held, user)
+    }
+
+    fn retain(&self, now_ns: u64) {
+        self.states.retain(&self.rates, now_ns);
+    }
+}
+
+impl Deref for Limits {
+    type Target = super::Limits;
+
+    fn deref(&self) -> &super::Limits {
+        &self.states
     }
 }
 
@@ -66,10 +108,10 @@ fn a_burst_passes_then_exactly_the_rate() {
     for start in [0, 1, 1_753_000_000 * S] {
         let who = user(start + 1);
         assert_eq!(passed(&limits, start, ANYWHERE, who, 100), 40, "burst");
-        // One more each 50 ms, and not a nanosecond earlier.
+        // One more each 50 ms, and not the four-thousandth part of one earlier.
         for step in 1..=100 {
             let due = start + step * 50 * MS;
-            assert_eq!(passed(&limits, due - 1, ANYWHERE, who, 3), 0);
+            assert_eq!(passed(&limits, due - 50 * MS / 4096 - 1, ANYWHERE, who, 3), 0);
             assert_eq!(passed(&limits, due, ANYWHERE, who, 3), 1);
         }
         // After a rest the burst is full again, never more.
@@ -98,7 +140,9 @@ fn waiting_as_long_as_told_is_enough_and_no_less_is() {
             let wait_ms = u64::from(refusal.retry_after_ms);
             assert!(wait_ms >= 1);
             if wait_ms > 1 {
-                assert!(limits.check(now_ns + (wait_ms - 1) * MS, ANYWHERE, user(1)).is_err());
+                // But for the four-thousandth part of one that times are rounded to.
+                let early_ns = now_ns + (wait_ms - 1) * MS - S / u64::from(per_s) / 4096 - 1;
+                assert!(limits.check(early_ns, ANYWHERE, user(1)).is_err());
             }
             now_ns += wait_ms * MS;
             assert!(limits.check(now_ns, ANYWHERE, user(1)).is_ok());
@@ -319,11 +363,14 @@ fn no_settings_and_no_time_make_it_panic() {
             per_ip: extreme,
             per_user: extreme,
             result_per_user: extreme,
+            per_connection: extreme,
+            per_activity: extreme,
             per_ip_overrides: Vec::new(),
             keys_max: 0,
         });
         for now_ns in [0, 1, u64::MAX / 2, u64::MAX, 0] {
             let _ = limits.check(now_ns, ANYWHERE, user(UserId::MAX));
+            let _ = limits.check_held(now_ns, &Held::new(), ANYWHERE, user(UserId::MAX));
             let _ = limits.check_result(now_ns, user(1));
             limits.retain(now_ns);
         }

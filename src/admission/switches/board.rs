@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::super::limits::RateSwitches;
+use super::rate::Limit;
 use super::switch::{Entry, LogLevel, Switch, SwitchError};
 use crate::protocol::ActivityId;
 
@@ -81,6 +83,28 @@ impl SwitchBoard {
         let mut activities: Vec<ActivityId> = self.iter().filter_map(closed).collect();
         activities.sort_unstable();
         activities
+    }
+
+    /// The rates that are set instead of the configured ones.
+    pub fn rates(&self) -> RateSwitches {
+        let mut rates = RateSwitches::default();
+        for switch in self.iter() {
+            let Switch::Limit(limit, setting) = switch else { continue };
+            let place = match limit {
+                Limit::Global => &mut rates.global,
+                Limit::PerIp => &mut rates.per_ip,
+                Limit::PerUser => &mut rates.per_user,
+                Limit::PerConnection => &mut rates.per_connection,
+                Limit::ResultPerUser => &mut rates.result_per_user,
+                Limit::Activity(activity) => {
+                    rates.activities.extend(setting.rate().map(|rate| (activity, rate)));
+                    continue;
+                }
+            };
+            *place = setting.rate();
+        }
+        rates.activities.sort_unstable_by_key(|(activity, _)| *activity);
+        rates
     }
 
     /// What gateways log.

@@ -7,9 +7,11 @@
 //! A switch is declared here together with the mechanism that obeys it, never before it.
 
 mod board;
+mod rate;
 mod switch;
 
 pub use board::{Ignored, SwitchBoard};
+pub use rate::{Limit, RateSetting};
 pub use switch::{Entry, LogLevel, Switch, SwitchError, SwitchKind};
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::rate::{Limit, RATE_VALUES, RateSetting};
 use crate::protocol::ActivityId;
 
 /// Whether BUYs come in.
@@ -58,11 +59,33 @@ pub enum SwitchKind {
     LogLevel,
     /// See [`Switch::Drain`].
     Drain,
+    /// See [`Limit::Global`].
+    LimitGlobal,
+    /// See [`Limit::PerIp`].
+    LimitPerIp,
+    /// See [`Limit::PerUser`].
+    LimitPerUser,
+    /// See [`Limit::PerConnection`].
+    LimitPerConnection,
+    /// See [`Limit::ResultPerUser`].
+    LimitResultPerUser,
+    /// See [`Limit::Activity`].
+    LimitActivity,
 }
 
 impl SwitchKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Entry, Self::LogLevel, Self::Drain];
+    pub const ALL: [Self; 9] = [
+        Self::Entry,
+        Self::LogLevel,
+        Self::Drain,
+        Self::LimitGlobal,
+        Self::LimitPerIp,
+        Self::LimitPerUser,
+        Self::LimitPerConnection,
+        Self::LimitResultPerUser,
+        Self::LimitActivity,
+    ];
 
     /// The first part of the name.
     pub const fn name(self) -> &'static str {
@@ -70,6 +93,12 @@ impl SwitchKind {
             Self::Entry => "entry",
             Self::LogLevel => "log_level",
             Self::Drain => "drain",
+            Self::LimitGlobal => "limits.global",
+            Self::LimitPerIp => "limits.per_ip",
+            Self::LimitPerUser => "limits.per_user",
+            Self::LimitPerConnection => "limits.per_connection",
+            Self::LimitResultPerUser => "limits.result_per_user",
+            Self::LimitActivity => "limits.activity",
         }
     }
 
@@ -77,8 +106,9 @@ impl SwitchKind {
     pub const fn spelling(self) -> &'static str {
         match self {
             Self::Entry => "entry or entry/ACTIVITY",
-            Self::LogLevel => "log_level",
             Self::Drain => "drain/GATEWAY",
+            Self::LimitActivity => "limits.activity/ACTIVITY",
+            _ => self.name(),
         }
     }
 
@@ -88,6 +118,7 @@ impl SwitchKind {
             Self::Entry => "open or closed",
             Self::LogLevel => "default, error, warn, info, debug or trace",
             Self::Drain => "on or off",
+            _ => RATE_VALUES,
         }
     }
 
@@ -95,8 +126,8 @@ impl SwitchKind {
     pub const fn default_value(self) -> &'static str {
         match self {
             Self::Entry => "open",
-            Self::LogLevel => "default",
             Self::Drain => "off",
+            _ => "default",
         }
     }
 }
@@ -111,6 +142,8 @@ pub enum Switch {
     /// One gateway, by its process number, which no other will ever have: `on` ends it as SIGTERM does. What has begun
     /// to drain does not turn back.
     Drain(u32, bool),
+    /// A rate limit of every gateway.
+    Limit(Limit, RateSetting),
 }
 
 /// Why a name and a value are no switch.
@@ -139,7 +172,19 @@ pub enum SwitchError {
         /// What was written.
         value: String,
     },
+    /// It looks like a rate, but is none.
+    #[error("{name} cannot be set to {value:?}: {why}")]
+    WrongRate {
+        /// The switch.
+        name: String,
+        /// What was written.
+        value: String,
+        /// What is wrong.
+        why: String,
+    },
 }
+
+const ONE_FOR_ALL: &str = "it is one for all gateways";
 
 fn spellings() -> String {
     SwitchKind::ALL.map(SwitchKind::spelling).join(", ")
@@ -156,7 +201,8 @@ impl Switch {
         let number = |scope: &str| {
             plain_number(scope).ok_or_else(|| wrong_scope("the number is a whole one from 1 to 4294967295"))
         };
-        match kind {
+        let for_all = || if scope.is_some() { Err(wrong_scope(ONE_FOR_ALL)) } else { Ok(()) };
+        let limit = match kind {
             SwitchKind::Entry => {
                 let activity = scope.map(number).transpose()?.map(ActivityId);
                 let entry = match value {
@@ -164,26 +210,38 @@ impl Switch {
                     "closed" => Entry::Closed,
                     _ => return Err(wrong_value()),
                 };
-                Ok(Self::Entry(activity, entry))
+                return Ok(Self::Entry(activity, entry));
             }
             SwitchKind::LogLevel => {
-                if scope.is_some() {
-                    return Err(wrong_scope("it is one for all gateways"));
-                }
+                for_all()?;
                 let level = LogLevel::ALL.into_iter().find(|level| level.name() == value);
-                level.map(Self::LogLevel).ok_or_else(wrong_value)
+                return level.map(Self::LogLevel).ok_or_else(wrong_value);
             }
             SwitchKind::Drain => {
                 let scope = scope
                     .ok_or_else(|| wrong_scope("it is of one gateway (rushgate_process in its metrics)"))?;
                 let gateway = number(scope)?;
-                match value {
+                return match value {
                     "on" => Ok(Self::Drain(gateway, true)),
                     "off" => Ok(Self::Drain(gateway, false)),
                     _ => Err(wrong_value()),
-                }
+                };
             }
-        }
+            SwitchKind::LimitGlobal => for_all().map(|()| Limit::Global)?,
+            SwitchKind::LimitPerIp => for_all().map(|()| Limit::PerIp)?,
+            SwitchKind::LimitPerUser => for_all().map(|()| Limit::PerUser)?,
+            SwitchKind::LimitPerConnection => for_all().map(|()| Limit::PerConnection)?,
+            SwitchKind::LimitResultPerUser => for_all().map(|()| Limit::ResultPerUser)?,
+            SwitchKind::LimitActivity => {
+                let scope = scope.ok_or_else(|| wrong_scope("it is of one activity"))?;
+                Limit::Activity(ActivityId(number(scope)?))
+            }
+        };
+        let setting = RateSetting::parse(value).map_err(|why| match why {
+            Some(why) => SwitchError::WrongRate { name: name.to_owned(), value: value.to_owned(), why },
+            None => wrong_value(),
+        })?;
+        Ok(Self::Limit(limit, setting))
     }
 
     /// What it is.
@@ -192,6 +250,7 @@ impl Switch {
             Self::Entry(..) => SwitchKind::Entry,
             Self::LogLevel(_) => SwitchKind::LogLevel,
             Self::Drain(..) => SwitchKind::Drain,
+            Self::Limit(limit, _) => limit.kind(),
         }
     }
 
@@ -203,6 +262,7 @@ impl Switch {
             Self::LogLevel(level) => level.name(),
             Self::Drain(_, true) => "on",
             Self::Drain(_, false) => "off",
+            Self::Limit(_, setting) => return setting.text(),
         };
         word.to_owned()
     }
@@ -213,14 +273,16 @@ impl fmt::Display for Switch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind().name())?;
         match self {
-            Self::Entry(Some(activity), _) => write!(f, "/{activity}"),
+            Self::Entry(Some(activity), _) | Self::Limit(Limit::Activity(activity), _) => {
+                write!(f, "/{activity}")
+            }
             Self::Drain(gateway, _) => write!(f, "/{gateway}"),
-            Self::Entry(None, _) | Self::LogLevel(_) => Ok(()),
+            Self::Entry(None, _) | Self::LogLevel(_) | Self::Limit(..) => Ok(()),
         }
     }
 }
 
 /// Digits alone, without a leading zero.
-fn plain_number(text: &str) -> Option<u32> {
+pub(super) fn plain_number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number: &u32| *number != 0 && number.to_string() == text)
 }

@@ -29,7 +29,7 @@ fn read(set: &[(&str, &str)], before: &SwitchBoard) -> (SwitchBoard, Vec<Ignored
 #[test]
 fn every_default_is_a_value_that_parses() {
     for kind in SwitchKind::ALL {
-        let scope = if kind == SwitchKind::Drain { "/1" } else { "" };
+        let scope = if matches!(kind, SwitchKind::Drain | SwitchKind::LimitActivity) { "/1" } else { "" };
         Switch::parse(&format!("{}{scope}", kind.name()), kind.default_value()).unwrap();
     }
 }
