@@ -37,7 +37,7 @@ use std::sync::atomic::AtomicU64;
 pub use self::activity::ActivityLimit;
 pub use self::ip_key::IpKey;
 use self::pace::{Pace, update};
-use self::per_ip::{HeldIp, PerIp};
+use self::per_ip::{IpCell, PerIp};
 use self::per_user::{PerUser, UserCell};
 pub use self::rates::{RateSwitches, Rates};
 pub use self::settings::{IpOverride, LimitsSettings, Rate};
@@ -82,14 +82,14 @@ pub struct KeyCounts {
 }
 
 /// What one connection of an app holds of the limits: its own state, and those of its address and of its user, each
-/// from the first check that asked for it. Five words while nothing was asked; a state that is held takes some 100
+/// from the first check that asked for it. Four words while nothing was asked; a state that is held takes some 100
 /// bytes.
 ///
 /// It belongs to one address and one user: with any others it would go on to count for the first ones.
 #[derive(Debug, Default)]
 pub struct Held {
     own: Cell<u64>,
-    ip: HeldIp,
+    ip: OnceCell<Arc<IpCell>>,
     user: OnceCell<Arc<UserCell>>,
     result_user: OnceCell<Arc<UserCell>>,
 }
@@ -97,7 +97,7 @@ pub struct Held {
 impl Held {
     /// Holds nothing yet.
     pub const fn new() -> Self {
-        Self { own: Cell::new(0), ip: HeldIp::new(), user: OnceCell::new(), result_user: OnceCell::new() }
+        Self { own: Cell::new(0), ip: OnceCell::new(), user: OnceCell::new(), result_user: OnceCell::new() }
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! Runs on the gateway's worker threads; see [`Limits`](super::Limits).
 
-use std::cell;
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::super::Cidr;
 use super::ip_key::IpKey;
@@ -17,6 +17,9 @@ use super::{LimitsSettings, Rate, Share};
 
 /// An address's cell knows its rule.
 pub(super) type IpCell = Cell<u32>;
+
+/// The rule of addresses that have no limit: none.
+const EXEMPT: u32 = u32::MAX;
 
 /// The paces of addresses. Rule 0 is for those without an override.
 #[derive(Clone, Debug)]
@@ -58,25 +61,13 @@ fn sorted(settings: &LimitsSettings) -> Vec<(Cidr, Rate)> {
     overrides
 }
 
-/// What a connection holds of its address's limit.
-#[derive(Debug, Default)]
-pub(super) struct HeldIp {
-    cell: OnceCell<Arc<IpCell>>,
-    /// The rule's number, plus 1; 0 = not asked yet. Of an address whose rule is off there is no cell.
-    rule: cell::Cell<u32>,
-}
-
-impl HeldIp {
-    pub(super) const fn new() -> Self {
-        Self { cell: OnceCell::new(), rule: cell::Cell::new(0) }
-    }
-}
-
 /// See the module.
 pub(super) struct PerIp {
     overrides: Box<[Cidr]>,
     /// By rule.
     overflows: Box<[Overflow]>,
+    /// What a connection holds whose address has an override without a limit: those do not change.
+    exempt: Arc<IpCell>,
     pub(super) table: KeyTable<IpKey, u32>,
 }
 
@@ -84,7 +75,8 @@ impl PerIp {
     pub(super) fn new(settings: &LimitsSettings) -> Self {
         let overrides: Box<[_]> = sorted(settings).into_iter().map(|(cidr, _)| cidr).collect();
         let overflows = (0..=overrides.len()).map(|_| Overflow::default()).collect();
-        Self { overrides, overflows, table: KeyTable::new(settings.keys_max) }
+        let exempt = Arc::new(Cell { state: AtomicU64::new(0), tag: EXEMPT });
+        Self { overrides, overflows, exempt, table: KeyTable::new(settings.keys_max) }
     }
 
     /// `Err`: milliseconds after which it would pass.
@@ -107,15 +99,15 @@ impl PerIp {
         paces: &IpPaces,
         slices: &Slices,
         now_ns: u64,
-        held: &HeldIp,
+        held: &OnceCell<Arc<IpCell>>,
         ip: IpAddr,
     ) -> Result<(), u32> {
         if !paces.is_on {
             return Ok(());
         }
-        match held.cell.get() {
+        match held.get() {
             Some(cell) => Self::check_cell(paces, slices, now_ns, cell, ip),
-            None => self.check_unheld(paces, slices, now_ns, held, ip),
+            None => self.check_first(paces, slices, now_ns, held, ip),
         }
     }
 
@@ -135,22 +127,26 @@ impl PerIp {
     }
 
     #[cold]
-    fn check_unheld(
+    fn check_first(
         &self,
         paces: &IpPaces,
         slices: &Slices,
         now_ns: u64,
-        held: &HeldIp,
+        held: &OnceCell<Arc<IpCell>>,
         ip: IpAddr,
     ) -> Result<(), u32> {
-        let number = held.rule.get().checked_sub(1).unwrap_or_else(|| {
-            let number = self.rule_of(ip.to_canonical());
-            held.rule.set(number.saturating_add(1));
-            number
-        });
-        let Some(rule) = self.rule(paces, number) else { return Ok(()) };
-        match self.table.hold(rule, IpKey::new(number, ip.to_canonical()), number) {
-            Some(cell) => Self::check_cell(paces, slices, now_ns, held.cell.get_or_init(|| cell), ip),
+        let number = self.rule_of(ip.to_canonical());
+        let is_exempt = number != 0 && self.rule(paces, number).is_none();
+        let cell = if is_exempt {
+            Some(Arc::clone(&self.exempt))
+        } else {
+            // Also while rule 0 is off: it may come on, and others would be looked through each time.
+            let overflow = usize::try_from(number).ok().and_then(|number| self.overflows.get(number));
+            let key = IpKey::new(number, ip.to_canonical());
+            overflow.and_then(|overflow| self.table.hold(overflow, key, number))
+        };
+        match cell {
+            Some(cell) => Self::check_cell(paces, slices, now_ns, held.get_or_init(|| cell), ip),
             // No room: limited in a shared bucket until there is.
             None => self.check(paces, slices, now_ns, ip),
         }
@@ -177,12 +173,5 @@ impl PerIp {
         let rests: Vec<u64> = paces.by_rule.iter().map(|pace| pace.rest(now_ns)).collect();
         let rest = |rule: u32| usize::try_from(rule).ok().and_then(|rule| rests.get(rule)).copied();
         self.table.retain(|key: IpKey, state| state <= rest(key.rule()).unwrap_or(u64::MAX));
-    }
-}
-
-#[cfg(test)]
-impl HeldIp {
-    pub(super) fn is_empty(&self) -> bool {
-        self.cell.get().is_none()
     }
 }

@@ -58,11 +58,10 @@ impl PerUser {
         held: &OnceCell<Arc<UserCell>>,
         user: UserId,
     ) -> Result<(), u32> {
-        let rule = Rule { pace, overflow: &self.overflow };
-        match self.table.hold(rule, user, ()) {
+        match self.table.hold(&self.overflow, user, ()) {
             Some(cell) => pace.check(now_ns, &held.get_or_init(|| cell).state),
             // No room: limited in a shared bucket until there is.
-            None => self.table.check(rule, now_ns, user),
+            None => self.check(pace, now_ns, user),
         }
     }
 

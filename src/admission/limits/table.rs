@@ -134,7 +134,7 @@ impl<K: Copy + Eq + Hash, T> KeyTable<K, T> {
 
     /// The key's cell, to be kept by a connection; `None` when there is no room for the key. A key has one cell,
     /// whoever holds it, and is not forgotten while anybody does.
-    pub(super) fn hold(&self, rule: Rule<'_>, key: K, tag: T) -> Option<Arc<Cell<T>>> {
+    pub(super) fn hold(&self, overflow: &Overflow, key: K, tag: T) -> Option<Arc<Cell<T>>> {
         let hash = self.hasher.hash_one(key);
         let mut shard = self.shard(hash);
         let state = if let Some(slot) = shard.states.find(hash, key) {
@@ -143,7 +143,7 @@ impl<K: Copy + Eq + Hash, T> KeyTable<K, T> {
             state
         } else {
             self.reserve().then(|| self.insert(&mut shard, hash, key, HELD))?;
-            rule.overflow.seen(hash)
+            overflow.seen(hash)
         };
         if state == HELD {
             return shard.cells.get(&key).map(Arc::clone);
