@@ -6,11 +6,13 @@ use std::time::Duration;
 use rushgate::admission::limits::{IpOverride, Rate};
 use rushgate::protocol::{ActivityId, Reply, Request, Status, tlv};
 
-use super::house::{Plan, SALE, SKU, rate};
+use super::house::{Plan, SALE, SKU, rate, sale};
 use super::wire::{Answer, buy, frame, result};
 
 /// One at once, then one each 10 s.
 const TIGHT: Rate = Rate { rate_per_s: 1, burst: 2 };
+const OTHER: u32 = SALE + 1;
+const UPCOMING: u32 = SALE + 2;
 
 fn is_limited(answer: &Answer) -> bool {
     assert_eq!(
@@ -133,4 +135,57 @@ fn result_and_activity_have_a_limit_of_their_own() {
     assert!(is_limited(&client.ask(&Request::Activity { activity: ActivityId(SALE) })));
     assert_eq!(client.ask(&buy(SALE, SKU, 1)).status, Status::Already, "BUY is not limited by it");
     assert_eq!(house.app(2).ask(&result(SALE)).status, Status::NoOrder);
+}
+
+#[test]
+fn the_connection_limit_is_each_app_connections_own_and_asked_before_all_others() {
+    let house = Plan::new(5)
+        .limits(|limits| {
+            limits.per_connection = TIGHT;
+            limits.global = rate(1, 5);
+        })
+        .open();
+    let unknown = buy(SALE + 1, SKU, 1);
+    let mut client = house.app(1);
+    let limited: Vec<bool> = (0..20).map(|_| is_limited(&client.ask(&unknown))).collect();
+    assert_eq!(limited.iter().filter(|limited| !**limited).count(), 2);
+    // What it was refused has used up nothing of what is everybody's.
+    let limited: Vec<bool> = (0..2).map(|_| is_limited(&house.app(1).ask(&unknown))).collect();
+    assert_eq!(limited, [false, false], "each connection its own, also of one user");
+    assert_eq!((house.count("rung rate_connection"), house.count("rung rate_global")), (18, 0));
+    assert_eq!(client.ask(&result(SALE)).status, Status::NoOrder, "RESULT is not counted");
+    // One that speaks for many has none.
+    let mut back_end = house.service();
+    assert_eq!(back_end.ask_for(7, &unknown).status, Status::UnknownActivity);
+    assert_eq!(back_end.ask_for(8, &unknown).status, Status::RateLimited);
+    assert_eq!((house.count("rung rate_connection"), house.count("rung rate_global")), (18, 1));
+}
+
+#[test]
+fn the_activity_limit_stands_behind_the_window_and_before_the_stock_and_never_before_a_holder() {
+    let day = 24 * 3_600_000;
+    let mut upcoming = sale(UPCOMING, &[(SKU, 5)], 1);
+    upcoming.opens_at_ms += day;
+    upcoming.closes_at_ms += day;
+    let house = Plan::with(vec![sale(SALE, &[(SKU, 160)], 1), sale(OTHER, &[(SKU, 1)], 1), upcoming])
+        .limits(|limits| limits.per_activity = TIGHT)
+        .open();
+    let mut back_end = house.service();
+    let mut ask = |user, activity, sku, quantity| back_end.ask_for(user, &buy(activity, sku, quantity));
+    // What is turned away before uses nothing up.
+    for _ in 0..5 {
+        assert_eq!(ask(1, SALE, 9, 1).status, Status::UnknownSku);
+        assert_eq!(ask(1, SALE, SKU, 2).status, Status::OverLimit);
+        assert_eq!(ask(1, UPCOMING, SKU, 1).status, Status::NotStarted);
+    }
+    assert_eq!(ask(1, SALE, SKU, 1).status, Status::Queued);
+    assert_eq!(ask(2, SALE, SKU, 1).status, Status::Queued);
+    assert!(is_limited(&ask(3, SALE, SKU, 1)), "whoever it is");
+    assert!(is_limited(&ask(4, SALE, SKU, 1)));
+    assert_eq!(ask(1, SALE, SKU, 1).status, Status::Already);
+    // Another activity has its own; and a user who is told SOLD_OUT has used some.
+    assert_eq!(ask(5, OTHER, SKU, 1).status, Status::Queued);
+    assert_eq!(ask(6, OTHER, SKU, 1).status, Status::SoldOut);
+    assert!(is_limited(&ask(7, OTHER, SKU, 1)));
+    assert_eq!(house.count("rung rate_activity"), 3);
 }

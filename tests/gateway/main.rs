@@ -32,6 +32,7 @@ mod precedence;
 mod proxy;
 mod purchase;
 mod pushes;
+mod rate_switches;
 mod service;
 mod slow_readers;
 mod switches;

@@ -19,7 +19,7 @@ fn house() -> House {
 }
 
 /// As a command beside the gateway does.
-fn set(house: &House, name: &str, value: &str) -> u64 {
+pub(crate) fn set(house: &House, name: &str, value: &str) -> u64 {
     let data_dir = house.dir.path().join("data");
     let text = |text: &str| text.to_owned();
     let new = NewSwitch { name: text(name), value: text(value), who: text("mia"), why: text("a test") };
@@ -30,7 +30,7 @@ fn set(house: &House, name: &str, value: &str) -> u64 {
 }
 
 /// Returns when the gateway obeys it.
-fn obeyed(house: &House, name: &str, value: &str) {
+pub(crate) fn obeyed(house: &House, name: &str, value: &str) {
     let version = set(house, name, value);
     eventually("it is obeyed", || house.gateway.switches().borrow().version >= version);
 }

@@ -23,6 +23,7 @@ mod house;
 mod lease;
 mod operators;
 mod production;
+mod rate_switches;
 mod recoveries;
 mod redis_configurations;
 mod refusals;
