@@ -1,5 +1,6 @@
 //! The binary `rushgate-loadgen`: argument parsing only.
 
+mod admin;
 mod books;
 mod churn;
 mod flood;

@@ -7,9 +7,11 @@ use clap::Args;
 use rushgate::config::parse_duration;
 use rushgate::protocol::{ActivityId, SkuId};
 use rushgate::rehearsal::{
-    Mode, Progress, Quantities, RehearsalError, Rehearsed, SalePlan, Silent, TerminalBar, rehearse,
+    GatewayCounts, Mode, Progress, Quantities, RehearsalError, Rehearsed, SalePlan, Silent, TerminalBar,
+    read_still, rehearse,
 };
 
+use crate::admin::{Admin, all_counts};
 use crate::books::{check_books, source};
 use crate::output::{Failure, print};
 use crate::target::{KeyArgs, resolve};
@@ -23,6 +25,9 @@ pub(crate) struct SaleArgs {
     /// The gateway; several, separated by commas, share one store
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_delimiter = ',')]
     addr: Vec<String>,
+    /// The admin ports of all gateways that serve this sale: the report then tells at which rung of the funnel BUYs ended
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    admin: Vec<String>,
     /// The activity to buy in
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     activity: u32,
@@ -85,6 +90,7 @@ pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
     check_books(&config)?;
     let minter = Arc::new(args.keys.minter_for(&config)?);
     let plan = plan(args)?;
+    let admins = args.admin.iter().map(|addr| Ok(Admin(resolve(addr)?))).collect::<Result<Vec<_>, _>>()?;
     let progress: Arc<dyn Progress> =
         if args.json { Arc::new(Silent) } else { Arc::new(TerminalBar::default()) };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -93,12 +99,28 @@ pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::cannot_start(format!("the runtime cannot start: {error}")))?;
     let rehearsed = runtime.block_on(async {
         let source = source(&config).await?;
-        rehearse(plan, minter, &source, progress).await.map_err(|error| match error {
+        let before = ask_before(&admins).await?;
+        let rehearsed = rehearse(plan, minter, &source, progress).await;
+        let mut rehearsed = rehearsed.map_err(|error| match error {
             RehearsalError::Unaudited(_) => Failure::bad_result(vec![error.to_string()]),
             RehearsalError::Sale(_) | RehearsalError::Books(_) => Failure::cannot_start(error),
-        })
+        })?;
+        if !admins.is_empty() {
+            let after = read_still(async || all_counts(&admins).await).await;
+            rehearsed.report.funnel.count(&before, &after);
+        }
+        Ok(rehearsed)
     });
     show(&rehearsed?, args.json)
+}
+
+/// A gateway that cannot be asked before the sale is better known then.
+async fn ask_before(admins: &[Admin]) -> Result<Vec<Option<GatewayCounts>>, Failure> {
+    let mut before = Vec::with_capacity(admins.len());
+    for admin in admins {
+        before.push(Some(admin.counts().await.map_err(Failure::cannot_start)?));
+    }
+    Ok(before)
 }
 
 fn show(rehearsed: &Rehearsed, json: bool) -> Result<(), Failure> {

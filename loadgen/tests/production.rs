@@ -7,11 +7,13 @@
     reason = "tests"
 )]
 
+mod counted;
 mod shop;
 
 use std::fs;
 use std::process::Output;
 
+use counted::{adds_up, count};
 use serde_json::Value;
 use shop::Shop;
 
@@ -56,6 +58,22 @@ fn two_gateways_sell_every_unit_once_and_push_results_on_the_one_that_did_not_se
     let args = ["--users", "3000", "--service", "--connections", "4", "--listen-share", "0.01"];
     let again = shop.sale(&[&args[..], &listening[..2], &["--json"]].concat());
     assert_figures(&again, &[("orders", 300), ("queued", 0), ("learned", 300), ("sold_out", 2_700)]);
+}
+
+#[test]
+fn two_gateways_count_together_every_buy_that_was_sent() {
+    let shop = Shop::open(200);
+    let admins = shop.admins();
+    let args = ["--users", "2000", "--connections", "60", "--admin", &admins, "--json"];
+    let report = assert_figures(&shop.sale(&args), &[("users", 2_000), ("orders", 200)]);
+    let funnel = adds_up(&report);
+    assert_eq!(count(funnel, "uncounted"), 0, "{report}");
+    assert!(count(&funnel["rungs"], "stock") > 0 && count(&funnel["rungs"], "duplicate") > 0, "{report}");
+    // What they had counted before is not in it; nothing passes any more.
+    let again =
+        shop.sale(&["--users", "2000", "--service", "--connections", "4", "--admin", &admins, "--json"]);
+    let again = assert_figures(&again, &[("orders", 200), ("queued", 0)]);
+    assert_eq!(count(&adds_up(&again)["passed"], "queued"), 0, "{again}");
 }
 
 #[test]

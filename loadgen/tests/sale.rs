@@ -1,12 +1,21 @@
 //! `rushgate-loadgen sale` as a person runs it: against a gateway that already serves, by its exit code and output.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, missing_docs, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    missing_docs,
+    reason = "tests"
+)]
 
+mod counted;
 mod served;
 
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use counted::{adds_up, count, serve_counts};
 use rushgate::admin::activities::Activities;
 use rushgate::admission::limits::Rate;
 use rushgate::gateway::Settings;
@@ -23,6 +32,12 @@ impl Served {
 
     fn sale(&self, args: &[&str]) -> Output {
         sale(&self.addr().to_string(), self.folder.path(), args)
+    }
+
+    /// An admin port of its gateway.
+    fn admin(&self) -> String {
+        let runtime = self.runtime.as_ref().unwrap();
+        runtime.block_on(serve_counts(&self.gateway)).to_string()
     }
 
     fn activities(&self) -> Activities {
@@ -110,6 +125,81 @@ fn a_gateway_that_dies_and_comes_back_on_its_port_loses_nothing() {
     let _served = Served::start_in(served.die(), 0, Settings { listen, ..Settings::default() }, Rate::OFF);
     let output = selling.join().unwrap();
     assert_figures(&output, &[("users", 6_000), ("stock", 2_000), ("orders", 2_000), ("stock_left", 0)]);
+}
+
+#[test]
+fn the_rungs_add_up_to_what_was_sent_with_every_limit_in_the_way() {
+    // So few BUYs a second that most are turned away by it, again and again.
+    let served = Served::start_with(20, Rate { rate_per_s: 200, burst: 50 });
+    let admin = served.admin();
+    let output = served.sale(&["--users", "200", "--connections", "50", "--admin", &admin, "--json"]);
+    let report = json(&output);
+    let funnel = adds_up(&report);
+    assert_eq!(output.status.code(), Some(0), "{report} {}", stderr(&output));
+    assert_eq!((count(funnel, "uncounted"), count(funnel, "unanswered")), (0, 0), "{report}");
+    assert!(count(&funnel["rungs"], "rate_global") > 0, "{report}");
+    assert_eq!(
+        count(&funnel["rungs"], "rate_global"),
+        count(&funnel["by_status"], "RATE_LIMITED"),
+        "{report}"
+    );
+    assert_eq!(count(&funnel["passed"], "queued"), 20, "{report}");
+    // In the table, a line for each rung; without an admin port, for each status.
+    let sale = |args: &[&str]| {
+        let output = served.sale(&[&["--users", "10", "--first-user", "1000"], args].concat());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = sale(&["--admin", &admin]);
+    assert!(table.contains("rate_global") && table.contains("uncounted                     0"), "{table}");
+    let table = sale(&[]);
+    assert!(table.contains("SOLD_OUT                     10") && table.contains("admin ports"), "{table}");
+}
+
+#[test]
+fn buys_that_break_off_with_their_gateway_have_a_line_of_their_own() {
+    let served = Served::start_with(1_000, Rate { rate_per_s: 1, burst: 800 });
+    let (addr, admin, folder) =
+        (served.addr().to_string(), served.admin(), served.folder.path().to_path_buf());
+    let selling = std::thread::spawn(move || {
+        let args = [
+            "--users",
+            "2000",
+            "--service",
+            "--connections",
+            "8",
+            "--patience",
+            "3s",
+            "--admin",
+            &admin,
+            "--json",
+        ];
+        sale(&addr, &folder, &args)
+    });
+    let reading = Runtime::new().unwrap();
+    while reading.block_on(orders(served.folder.path())) < 100 && !selling.is_finished() {
+        std::thread::yield_now();
+    }
+    // With its counters, for ever.
+    drop(served.die());
+    let report = json(&selling.join().unwrap());
+    let funnel = &report["funnel"];
+    let by_status: u64 = counted::sum(&funnel["by_status"]);
+    assert_eq!(by_status + count(funnel, "unanswered"), count(funnel, "sent"), "{report}");
+    assert_eq!(
+        (count(funnel, "uncounted"), count(funnel, "unasked")),
+        (count(funnel, "sent"), 1),
+        "{report}"
+    );
+}
+
+#[test]
+fn an_admin_port_that_does_not_answer_is_told_before_the_sale() {
+    let served = Served::start(10);
+    for wrong in ["127.0.0.1:1", &served.addr().to_string()] {
+        let output = served.sale(&["--users", "1", "--admin", wrong]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains("--admin names the admin.listen"), "{}", stderr(&output));
+    }
 }
 
 async fn orders(folder: &Path) -> usize {

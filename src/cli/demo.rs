@@ -18,10 +18,11 @@ use crate::admission::Cidr;
 use crate::admission::identity::Minter;
 use crate::admission::limits::Limits;
 use crate::config::{Config, IpOverride, Sources, parse_duration};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, PassedEnding, Rung};
 use crate::protocol::{ActivityId, SkuId};
 use crate::rehearsal::{
-    Mode, Progress, RehearsalError, Report, SalePlan, Silent, Source, TerminalBar, rehearse,
+    GatewayCounts, Mode, Progress, RehearsalError, Report, SalePlan, Silent, Source, TerminalBar, read_still,
+    rehearse,
 };
 
 /// Up to so many users each have a connection of their own.
@@ -108,7 +109,10 @@ async fn run_demo(args: DemoArgs) -> Result<(Report, ActivityId), Failure> {
         ));
     }
     let activity = plan.activity;
-    let report = buy_and_audit(plan, minter, &args).await?;
+    let before = [Some(counts(&gateway))];
+    let mut report = buy_and_audit(plan, minter, &args).await?;
+    let after = read_still(async || vec![Some(counts(&gateway))]).await;
+    report.funnel.count(&before, &after);
     gateway.drain().await;
     store.close().await;
     Ok((report, activity))
@@ -124,6 +128,18 @@ fn config(data_dir: &Path) -> Result<Config, Failure> {
     config.limits.per_ip_overrides =
         loopback.map(|cidr| IpOverride { cidr, rate_per_s: 0, burst: 0 }).into_iter().collect();
     Ok(config)
+}
+
+/// What the gateway has counted of BUYs.
+fn counts(gateway: &Gateway) -> GatewayCounts {
+    let counters = gateway.counters();
+    let rung = |rung: &Rung| (rung.name().to_owned(), counters.rung_count(*rung));
+    let passed = |ending: &PassedEnding| (ending.name().to_owned(), counters.passed_count(*ending));
+    GatewayCounts {
+        process: gateway.process().0.into(),
+        rungs: Rung::ALL.iter().map(rung).collect(),
+        passed: PassedEnding::ALL.iter().map(passed).collect(),
+    }
 }
 
 /// A new activity in the folder, numbered after the ones that are there.

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::admin::http::{Probe, SwitchesView};
 use crate::admin::switches::{SetDone, SetError, SetRequest, SwitchPlace, set, views};
 use crate::admission::identity::IdentityError;
-use crate::gateway::{Ending, Event, Gateway, Rung};
+use crate::gateway::{Ending, Event, Gateway, PassedEnding, Rung};
 use crate::store::shared::KeeperState;
 use crate::store::switches::Switches;
 
@@ -86,6 +86,9 @@ fn metrics(gateway: &Gateway) -> String {
         "rung",
         rungs,
     );
+    let passed = PassedEnding::ALL.iter().map(|ending| (ending.name(), counters.passed_count(*ending)));
+    let help = "BUYs that passed the funnel by what came of them";
+    family(&mut text, "rushgate_buys_passed_total", help, "outcome", passed);
     let statuses = counters.status_counts().map(|(status, count)| (status.name(), count));
     family(&mut text, "rushgate_replies_total", "Replies by status", "status", statuses);
     let endings = Ending::ALL.iter().map(|ending| (ending.name(), counters.ending_count(*ending)));

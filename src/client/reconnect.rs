@@ -14,7 +14,7 @@ use super::{
     Answer, Backoff, ClientError, EndReason, Identity, OnBehalf, Pending, Push, ServerClock, Session,
     Settings,
 };
-use crate::protocol::Request;
+use crate::protocol::{Opcode, Request};
 
 /// Sessions to one or several gateways, one at a time.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub struct Client {
     live: Mutex<Live>,
     connecting: tokio::sync::Mutex<Connecting>,
     connects: AtomicU64,
+    /// BUYs that left, or were about to: shared with whoever counts them over many clients.
+    buys_sent: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -64,7 +66,16 @@ impl Client {
             }),
             connecting: tokio::sync::Mutex::new(Connecting { backoff: Backoff::of_connections(), next_addr }),
             connects: AtomicU64::new(0),
+            buys_sent: Arc::default(),
         }
+    }
+
+    /// Counts the BUYs that it sends there, each copy, whatever becomes of it: also those that left together with a
+    /// HELLO or an AUTH that was refused.
+    #[must_use]
+    pub fn counting_buys(mut self, sent: Arc<AtomicU64>) -> Self {
+        self.buys_sent = sent;
+        self
     }
 
     /// Sends a request on the live session, or as part of a new one's first write, and waits for the answer.
@@ -94,7 +105,11 @@ impl Client {
             if let Some(session) = self.session() {
                 match submit_copies(&session, request, on_behalf, copies).await {
                     Err(error) if error.is_for_another_connection() => self.forget(&session),
-                    result => return result,
+                    result => {
+                        let queued = result.as_ref().map_or(0, Vec::len);
+                        self.count_sent(request.opcode(), queued);
+                        return result;
+                    }
                 }
             }
             let connecting = timeout_at(until, self.connecting.lock());
@@ -131,10 +146,15 @@ impl Client {
                     let mut live = self.lock();
                     live.clock.learn_from(connected.session.clock());
                     live.session = Some(Arc::new(connected.session));
+                    drop(live);
+                    self.count_first(first);
                     return Ok(connected.first);
                 }
                 Err(error) => error,
             };
+            if !matches!(error, ClientError::Connect { .. } | ClientError::Identity(_)) {
+                self.count_first(first);
+            }
             connecting.next_addr = connecting.next_addr.wrapping_add(1);
             let wait = connecting.backoff.next_wait(error.hint_ms());
             let at = Instant::now().checked_add(wait);
@@ -231,6 +251,19 @@ impl Client {
         };
         if let Some(session) = session {
             session.close().await;
+        }
+    }
+
+    /// What left in a connection's first write.
+    fn count_first(&self, first: &[(Request<'_>, Option<OnBehalf<'_>>)]) {
+        for (request, _) in first {
+            self.count_sent(request.opcode(), 1);
+        }
+    }
+
+    fn count_sent(&self, opcode: Opcode, copies: usize) {
+        if opcode == Opcode::Buy {
+            self.buys_sent.fetch_add(u64::try_from(copies).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
 

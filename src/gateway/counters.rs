@@ -1,5 +1,5 @@
-//! What happened, counted: every reply by status, every rung of the funnel, every end of a connection, every token
-//! refused.
+//! What happened, counted: every reply by status, every rung of the funnel, what came of those who passed it, every end
+//! of a connection, every token refused.
 //!
 //! Each thread that serves connections counts on a sheet of its own, which nobody else writes and which shares no
 //! cache line with another; reading adds the sheets up. Counting is one load and one store: it never fails, never
@@ -64,6 +64,28 @@ counted! {
         Queue = "queue",
         /// Not turned away: went to the stock task.
         Passed = "passed",
+    }
+}
+
+counted! {
+    /// What came of the BUYs that passed the funnel. Each that passed is counted here once, sooner or later.
+    PassedEnding {
+        /// It has the units.
+        Queued = "queued",
+        /// The user holds another order.
+        Already = "already",
+        /// His order was closed, and he may not buy again.
+        NotAgain = "not_again",
+        /// Nothing was left when it was his turn.
+        SoldOut = "sold_out",
+        /// Fewer were left than asked for.
+        Insufficient = "insufficient",
+        /// The entry was closed, or the window ended, while he waited.
+        Ended = "ended",
+        /// He waited too long, or there was no room.
+        Busy = "busy",
+        /// The store has not told in time; it may come to an order all the same.
+        Unconfirmed = "unconfirmed",
     }
 }
 
@@ -134,7 +156,8 @@ counted! {
 /// Room for six classes of sixteen statuses.
 const STATUS_PLACES: usize = 96;
 const RUNGS_AT: usize = STATUS_PLACES;
-const ENDINGS_AT: usize = RUNGS_AT + Rung::ALL.len();
+const PASSED_AT: usize = RUNGS_AT + Rung::ALL.len();
+const ENDINGS_AT: usize = PASSED_AT + PassedEnding::ALL.len();
 const EVENTS_AT: usize = ENDINGS_AT + Ending::ALL.len();
 const TOKENS_AT: usize = EVENTS_AT + Event::ALL.len();
 const PLACES: usize = TOKENS_AT + IdentityError::ALL.len();
@@ -155,6 +178,12 @@ impl Place for Status {
 impl Place for Rung {
     fn place(self) -> usize {
         RUNGS_AT.saturating_add(self as usize)
+    }
+}
+
+impl Place for PassedEnding {
+    fn place(self) -> usize {
+        PASSED_AT.saturating_add(self as usize)
     }
 }
 
@@ -184,6 +213,11 @@ impl Sheet {
     /// A BUY ended at this rung.
     pub(super) fn rung(&self, rung: Rung) {
         self.add(rung, 1);
+    }
+
+    /// This came of a BUY that passed.
+    pub(super) fn passed(&self, ending: PassedEnding) {
+        self.add(ending, 1);
     }
 
     /// A connection ended so.
@@ -256,6 +290,11 @@ impl Counters {
         self.sum(rung.place())
     }
 
+    /// Of how many BUYs that passed this came.
+    pub fn passed_count(&self, ending: PassedEnding) -> u64 {
+        self.sum(ending.place())
+    }
+
     /// How many connections ended so.
     pub fn ending_count(&self, ending: Ending) -> u64 {
         self.sum(ending.place())
@@ -300,6 +339,7 @@ mod tests {
     fn everything_has_a_place_of_its_own() {
         let mut places: Vec<usize> = Status::ALL.iter().map(|status| status.place()).collect();
         places.extend(Rung::ALL.iter().map(|rung| rung.place()));
+        places.extend(PassedEnding::ALL.iter().map(|ending| ending.place()));
         places.extend(Ending::ALL.iter().map(|ending| ending.place()));
         places.extend(Event::ALL.iter().map(|event| event.place()));
         places.extend(IdentityError::ALL.iter().map(|why| why.place()));

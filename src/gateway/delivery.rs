@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::counters::{Event, Sheet};
+use super::counters::{Event, PassedEnding, Sheet};
 use super::door::Ticket;
 use super::post::Round;
 use super::reply_parts::{busy_hint_ms, order_of};
@@ -56,6 +56,7 @@ impl Delivery {
     }
 
     fn answer(&self, ticket: &Ticket, outcome: Outcome, round: &mut Round) {
+        self.sheet.passed(ending_of(outcome));
         let (status, hint_ms, reply) = match outcome {
             Outcome::Queued(mark) => (Status::Queued, 0, Reply::Order(order_of(mark))),
             Outcome::Already(mark) => (Status::Already, 0, Reply::Order(order_of(mark))),
@@ -99,5 +100,18 @@ impl Delivery {
             }
             None => 0,
         }
+    }
+}
+
+const fn ending_of(outcome: Outcome) -> PassedEnding {
+    match outcome {
+        Outcome::Queued(_) => PassedEnding::Queued,
+        Outcome::Already(_) => PassedEnding::Already,
+        Outcome::NotAgain => PassedEnding::NotAgain,
+        Outcome::Ended => PassedEnding::Ended,
+        Outcome::SoldOut => PassedEnding::SoldOut,
+        Outcome::Insufficient(_) => PassedEnding::Insufficient,
+        Outcome::Busy => PassedEnding::Busy,
+        Outcome::Unconfirmed(_) => PassedEnding::Unconfirmed,
     }
 }

@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
 
 pub use conversation::Conversation;
-pub use counters::{Counters, Ending, Event, Rung};
+pub use counters::{Counters, Ending, Event, PassedEnding, Rung};
 pub use settings::{LookupSettings, Settings};
 pub use start::{Gateway, StartError};
 pub use switches::Obeyed;

@@ -2,6 +2,7 @@
 //!
 //! Compact: a user who was plainly refused leaves 48 bytes and no event.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -208,6 +209,15 @@ impl Tally {
     }
 }
 
+/// The BUYs of a sale, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Buys {
+    /// Sent, each copy, answered or not.
+    pub sent: u64,
+    /// Answered, by the status of the answer.
+    pub by_status: BTreeMap<u16, u64>,
+}
+
 /// A sale as its clients saw it.
 #[derive(Clone, Debug)]
 pub struct SaleHistory {
@@ -221,6 +231,8 @@ pub struct SaleHistory {
     pub users: Vec<UserHistory>,
     /// Answers counted.
     pub tally: Tally,
+    /// BUYs counted.
+    pub buys: Buys,
     /// Microseconds from queueing a BUY to its answer.
     pub latency_us: Histogram<u64>,
     /// From the first BUY to the last user's answer; the RESULTs asked afterwards not included.

@@ -3,7 +3,8 @@
 //! Used by `rushgate demo` and `rushgate-loadgen sale`; it speaks to the gateway only through its port and to the
 //! database only by queries of its own; free units in Redis are read by whoever calls it ([`SharedStock`]). The steps: [`SalePlan`] says who buys what and how, [`run_sale`] lets
 //! them buy and writes down what each was told ([`SaleHistory`]), [`Source::read`] reads the database, [`audit()`] compares both, and a
-//! [`Report`] says how it went; [`rehearse()`] is all of it. Nothing here prints: see [`Progress`].
+//! [`Report`] says how it went, with a [`FunnelReport`] that whoever can ask the gateways completes; [`rehearse()`] is all of it.
+//! Nothing here prints: see [`Progress`].
 //!
 //! It runs as tasks of the caller's runtime. A gateway that dies and comes back on the same address is survived
 //! as long as the plan's patience lasts; one that does not come back ends the sale, and the audit says what is missing.
@@ -14,6 +15,7 @@ mod buyer;
 mod checks;
 mod collect;
 mod evidence;
+mod funnel;
 mod history;
 mod listeners;
 mod plan;
@@ -30,7 +32,8 @@ mod verdict;
 
 pub use audit::audit;
 pub use books::{Books, BooksError, CountedStock, MySqlDatabase, OrderRow, Transfer};
-pub use history::{Asked, End, Event, Got, Listening, SaleHistory, SeenOrder, Tally, UserHistory};
+pub use funnel::{Counted, Counts, FunnelReport, GatewayCounts, read_still};
+pub use history::{Asked, Buys, End, Event, Got, Listening, SaleHistory, SeenOrder, Tally, UserHistory};
 pub use plan::{Mode, PlanError, Quantities, SalePlan};
 pub use progress::{Phase, Progress, Silent, TerminalBar};
 pub use rehearse::{RehearsalError, Rehearsed, rehearse};

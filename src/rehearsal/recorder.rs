@@ -1,13 +1,14 @@
 //! Counting what is answered, on many tasks at once.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
-use super::history::{Asked, Event, Got, SeenOrder, Tally};
+use super::history::{Asked, Buys, Event, Got, SeenOrder, Tally};
 use crate::client::{Answer, ClientError, Exchange};
 use crate::protocol::{Opcode, Order, Reply, Status, StatusClass};
 
@@ -19,6 +20,8 @@ const LATENCY_MAX_US: u64 = 600_000_000;
 #[derive(Debug)]
 struct Share {
     tally: Tally,
+    /// Answers to BUY by status.
+    by_status: BTreeMap<u16, u64>,
     latency_us: Histogram<u64>,
 }
 
@@ -28,16 +31,24 @@ pub(super) struct Recorder {
     shares: Vec<Mutex<Share>>,
     started_at: Instant,
     last_done_ns: AtomicU64,
+    /// BUYs that the clients sent.
+    buys_sent: Arc<AtomicU64>,
 }
 
 impl Recorder {
     pub(super) fn start() -> Result<Self, hdrhistogram::CreationError> {
         let share = || {
             let latency_us = Histogram::new_with_bounds(1, LATENCY_MAX_US, 3)?;
-            Ok(Mutex::new(Share { tally: Tally::default(), latency_us }))
+            Ok(Mutex::new(Share { tally: Tally::default(), by_status: BTreeMap::new(), latency_us }))
         };
         let shares = (0..SHARES).map(|_| share()).collect::<Result<_, _>>()?;
-        Ok(Self { shares, started_at: Instant::now(), last_done_ns: AtomicU64::new(0) })
+        let (last_done_ns, buys_sent) = (AtomicU64::new(0), Arc::default());
+        Ok(Self { shares, started_at: Instant::now(), last_done_ns, buys_sent })
+    }
+
+    /// Where clients count the BUYs that they send.
+    pub(super) fn buys_sent(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.buys_sent)
     }
 
     /// A user has his answer.
@@ -106,6 +117,18 @@ impl Recorder {
         Ok((tally, latency_us))
     }
 
+    /// All BUYs, whoever sent them.
+    pub(super) fn buys(&self) -> Buys {
+        let mut buys = Buys { sent: self.buys_sent.load(Ordering::Relaxed), ..Buys::default() };
+        for share in &self.shares {
+            let share = share.lock().unwrap_or_else(PoisonError::into_inner);
+            for (status, count) in &share.by_status {
+                add(buys.by_status.entry(*status).or_default(), *count);
+            }
+        }
+        buys
+    }
+
     fn count(&self, task: usize, act: impl FnOnce(&mut Share)) {
         if let Some(share) = self.shares.get(task % SHARES) {
             act(&mut share.lock().unwrap_or_else(PoisonError::into_inner));
@@ -122,6 +145,7 @@ impl Share {
         let tally = &mut self.tally;
         if is_buy {
             add(&mut tally.answered, 1);
+            add(self.by_status.entry(answer.status).or_default(), 1);
             let micros = answer.received_at.saturating_duration_since(answer.sent_at).as_micros();
             self.latency_us.saturating_record(u64::try_from(micros).unwrap_or(u64::MAX).max(1));
         }

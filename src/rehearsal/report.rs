@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::funnel::FunnelReport;
 use super::history::{End, SaleHistory, UserHistory};
 use super::plan::SalePlan;
 use super::verdict::{Verdict, count};
@@ -81,6 +82,8 @@ pub struct Report {
     pub p99_us: u64,
     /// `ok`, or the first violation and how many more there are.
     pub audit: String,
+    /// Where the BUYs ended.
+    pub funnel: FunnelReport,
 }
 
 impl Report {
@@ -126,6 +129,7 @@ impl Report {
             p50_us: history.latency_us.value_at_quantile(0.5),
             p99_us: history.latency_us.value_at_quantile(0.99),
             audit: verdict.sentence(),
+            funnel: FunnelReport::new(history),
         }
     }
 
@@ -185,6 +189,7 @@ impl fmt::Display for Report {
         line("requests per s", &format!("{:.0}", self.requests_per_s), "answered BUYs")?;
         line("p50", &format!("{} µs", self.p50_us), "")?;
         line("p99", &format!("{} µs", self.p99_us), "")?;
-        write!(f, "{:<16} {:>12}", "audit", self.audit)
+        line("audit", &self.audit, "")?;
+        write!(f, "\n{}", self.funnel)
     }
 }

@@ -91,7 +91,8 @@ pub async fn run_sale(
     }
     let (activity, sku) = (stage.plan.activity, stage.plan.sku);
     let (tally, latency_us) = stage.recorder.sum()?;
-    Ok(SaleHistory { activity, sku, first_user, users: histories, tally, latency_us, duration })
+    let buys = stage.recorder.buys();
+    Ok(SaleHistory { activity, sku, first_user, users: histories, tally, buys, latency_us, duration })
 }
 
 /// Before thousands of users try: is there a gateway, does it let them in, does it sell this?

@@ -58,7 +58,8 @@ impl Stage {
         // The sale has minted one token before it began. Should a later one fail, the gateway refuses the empty
         // token, and the user's history says so.
         let token = self.minter.mint(kind, now_s, TOKEN_VALID_FOR).unwrap_or_default();
-        Client::new(addrs, Identity::back_end(token), Settings::default(), pushes)
+        let client = Client::new(addrs, Identity::back_end(token), Settings::default(), pushes);
+        client.counting_buys(self.recorder.buys_sent())
     }
 
     /// Waits until one more user may listen elsewhere.

@@ -19,6 +19,7 @@ mod balancer;
 mod bystander;
 mod crash;
 mod descriptors;
+mod funnel;
 mod house;
 mod lease;
 mod operators;

@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 pub(crate) struct Served {
     pub(crate) folder: TempDir,
     pub(crate) runtime: Option<Runtime>,
-    pub(crate) gateway: Gateway,
+    pub(crate) gateway: Arc<Gateway>,
 }
 
 impl Served {
@@ -43,7 +43,7 @@ impl Served {
             }
             serve(folder.path(), settings, buys).await
         });
-        Self { folder, runtime: Some(runtime), gateway }
+        Self { folder, runtime: Some(runtime), gateway: Arc::new(gateway) }
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {

@@ -23,6 +23,8 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, watch};
 
+use super::counted::serve_counts;
+
 static MARIADB: OnceCell<MariaDb> = OnceCell::const_new();
 static REDIS: OnceCell<Redis> = OnceCell::const_new();
 
@@ -45,7 +47,7 @@ backend gateways
 
 pub(crate) struct Shop {
     pub(crate) folder: TempDir,
-    gateways: Vec<Gateway>,
+    gateways: Vec<Arc<Gateway>>,
     haproxy: HaProxy,
     writer: Option<(Writer, watch::Receiver<KeeperState>)>,
     redis: RedisOptions,
@@ -76,7 +78,7 @@ impl Shop {
         let (gateways, haproxy) = runtime.block_on(async {
             let mut gateways = Vec::new();
             for _ in 0..2 {
-                gateways.push(start_gateway(&redis, &mysql, secret.clone()).await);
+                gateways.push(Arc::new(start_gateway(&redis, &mysql, secret.clone()).await));
             }
             let proxied: Vec<String> =
                 gateways.iter().map(|gateway| gateway.proxy_addr().unwrap().to_string()).collect();
@@ -129,7 +131,7 @@ impl Shop {
 
     /// Open on both gateways.
     pub(crate) fn connections(&self) -> usize {
-        self.gateways.iter().map(Gateway::connections).sum()
+        self.gateways.iter().map(|gateway| gateway.connections()).sum()
     }
 
     /// Both gateways, directly, as an argument.
@@ -137,6 +139,12 @@ impl Shop {
         let addrs: Vec<String> =
             self.gateways.iter().map(|gateway| gateway.local_addr().to_string()).collect();
         addrs.join(",")
+    }
+
+    /// An admin port for each, as an argument.
+    pub(crate) fn admins(&self) -> String {
+        let serve = |gateway| self.runtime.block_on(serve_counts(gateway)).to_string();
+        self.gateways.iter().map(serve).collect::<Vec<_>>().join(",")
     }
 
     /// A sale through HAProxy, as a person runs it in the folder of the configuration.
@@ -149,7 +157,7 @@ impl Shop {
 
 impl Drop for Shop {
     fn drop(&mut self) {
-        self.gateways.iter().for_each(Gateway::stop);
+        self.gateways.iter().for_each(|gateway| gateway.stop());
     }
 }
 

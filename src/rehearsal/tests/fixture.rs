@@ -12,8 +12,8 @@ use sqlx::{Connection, SqliteConnection};
 
 use crate::protocol::{ActivityId, OrderNumber, SkuId, Status};
 use crate::rehearsal::{
-    Asked, Books, Check, End, Event, Got, Listening, SaleHistory, SeenOrder, Tally, UserHistory, Verdict,
-    audit,
+    Asked, Books, Buys, Check, End, Event, Got, Listening, SaleHistory, SeenOrder, Tally, UserHistory,
+    Verdict, audit,
 };
 
 const ROWS: &str = "
@@ -104,6 +104,7 @@ pub(super) fn history() -> SaleHistory {
         first_user: 1,
         users,
         tally: Tally::default(),
+        buys: Buys::default(),
         latency_us: Histogram::new(3).unwrap(),
         duration: Duration::from_secs(1),
     }

@@ -3,4 +3,5 @@
 
 mod audit;
 mod fixture;
+mod funnel;
 mod stock;
