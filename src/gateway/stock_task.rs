@@ -62,6 +62,8 @@ pub(super) struct StockTask<S> {
     /// The last read of the feeds did.
     feeds_brought_events: bool,
     copies_out: PerShard<u32>,
+    /// Who has come through the door, for a moment.
+    admitted: Vec<Admitted>,
     /// What was on sale at the last look, and when the next window ends (sale clock).
     on_sale: Arc<OnSale>,
     next_end_ms: u64,
@@ -90,6 +92,7 @@ impl<S: ReservationStore> StockTask<S> {
             has_read_feeds: false,
             feeds_brought_events: false,
             copies_out: PerShard::new(|_| 0),
+            admitted: Vec::new(),
             next_end_ms: 0,
             ticked_at_ms: 0,
             call_trouble: Trouble::new("the store does not answer calls"),
@@ -134,7 +137,6 @@ impl<S: ReservationStore> StockTask<S> {
                 _ = tick.tick(), if !self.stock.is_idle() => {}
             }
             self.empty_door();
-            self.end_waiting();
             let now_ms = self.now_ms();
             // It looks at everything that waits, for times that are whole milliseconds.
             if self.ticked_at_ms != now_ms {
@@ -148,19 +150,27 @@ impl<S: ReservationStore> StockTask<S> {
         self.core.clock.now().mono_ms()
     }
 
+    /// Takes in who has come through the door. What is on sale is looked at in between: at least as new as what let
+    /// them in, so that nobody is told ENDED by a door that was opened before he came, or sold to behind one that was
+    /// closed while he waited at it.
     fn empty_door(&mut self) {
-        let mut refused = Vec::new();
+        let mut admitted = std::mem::take(&mut self.admitted);
         for shard in ShardId::all() {
-            for Admitted { ticket, purchase, arrived_ms } in self.core.funnel.door.take(shard) {
-                if let Err(ticket) = self.stock.push(arrived_ms, ticket, purchase) {
-                    refused.push((ticket, Outcome::Busy));
-                }
+            admitted.extend(self.core.funnel.door.take(shard));
+        }
+        self.end_waiting();
+        let mut refused = Vec::new();
+        for Admitted { ticket, purchase, arrived_ms } in admitted.drain(..) {
+            if let Err(ticket) = self.stock.push(arrived_ms, ticket, purchase) {
+                refused.push((ticket, Outcome::Busy));
             }
         }
+        self.admitted = admitted;
         self.delivery.deliver(refused, Vec::new());
     }
 
-    /// Those who wait in an activity that was closed, or whose window has ended, are told so.
+    /// Those who wait in an activity that was closed, or whose window has ended, are told so; so are those who come to
+    /// wait there afterwards, who had climbed the funnel a moment before.
     fn end_waiting(&mut self) {
         let sale_ms = self.core.clock.now().sale_ms;
         let on_sale = self.core.funnel.on_sale.load();
@@ -169,11 +179,11 @@ impl<S: ReservationStore> StockTask<S> {
         }
         self.on_sale = Arc::clone(&on_sale);
         self.next_end_ms = self.on_sale.next_end_ms(sale_ms);
-        let is_over = |activity| {
-            let sale = on_sale.sale(activity);
+        let known = Arc::clone(&self.on_sale);
+        self.stock.set_over(move |activity| {
+            let sale = known.sale(activity);
             sale.is_none_or(|sale| sale.state(sale_ms) == ActivityState::Ended)
-        };
-        self.stock.end_waiting(is_over);
+        });
         // Their orders are told from the database.
         self.stock.forget(|activity| on_sale.is_archived(activity));
     }

@@ -14,6 +14,7 @@ use super::calls::{
 };
 use super::lane::{InFlight, Lane, Waiting};
 use super::order_numbers::OrderNumbers;
+use super::over::Over;
 use super::per_shard::PerShard;
 use super::promises::Recoveries;
 use super::purchase::{Outcome, Purchase, Settings};
@@ -34,6 +35,7 @@ pub struct Stock<T> {
     outcomes: Vec<(T, Outcome)>,
     pub(super) news: Vec<(UserId, Mark)>,
     pub(super) recoveries: Recoveries,
+    pub(super) over: Over,
     /// Another process uses this one's number: nothing is called any more.
     pub(super) fenced: bool,
     pub(super) random: fastrand::Rng,
@@ -61,17 +63,17 @@ impl<T> Stock<T> {
             outcomes: Vec::new(),
             news: Vec::new(),
             recoveries: Recoveries::new(),
+            over: Over::default(),
             fenced: false,
             random: fastrand::Rng::with_seed(seed),
         }
     }
 
     /// Takes in a purchase that passed the funnel. Gives the ticket back when its shard's queue is full or the
-    /// process is fenced: the client is told BUSY.
+    /// process is fenced: the client is told BUSY. Whoever comes when his activity is over has his outcome at once.
     pub fn push(&mut self, now_ms: u64, ticket: T, purchase: Purchase) -> Result<(), T> {
         let shard = ShardId::of(purchase.user);
-        let lane = &mut self.lanes[shard];
-        if self.fenced || lane.waiting.len() >= self.settings.queue_items_max {
+        if self.fenced || self.lanes[shard].waiting.len() >= self.settings.queue_items_max {
             return Err(ticket);
         }
         let Some(order) = self.order_numbers.next() else { return Err(ticket) };
@@ -86,7 +88,7 @@ impl<T> Stock<T> {
             quantity: purchase.quantity.max(1),
             attempt: 1,
         };
-        lane.put(Waiting {
+        let mut waiting = Waiting {
             ticket: Some(ticket),
             item,
             in_doubt: false,
@@ -95,7 +97,12 @@ impl<T> Stock<T> {
             unconfirmed_at_ms: now_ms.saturating_add(self.settings.unconfirmed_after_ms),
             gathers: 0,
             not_before_ms: 0,
-        });
+        };
+        if self.is_over_for(&waiting) {
+            self.tell_over(&mut waiting);
+        } else {
+            self.lanes[shard].put(waiting);
+        }
         Ok(())
     }
 

@@ -10,6 +10,7 @@ pub mod calls;
 mod engine;
 mod lane;
 mod order_numbers;
+mod over;
 mod per_shard;
 mod plan;
 mod promises;

@@ -111,6 +111,9 @@ impl<T> Stock<T> {
         if waiting.ticket.is_none() && !waiting.promised {
             return;
         }
+        if self.is_over_for(&waiting) {
+            return self.tell_over(&mut waiting);
+        }
         back.extend(self.after_gathering(now_ms, waiting));
     }
 
@@ -164,22 +167,6 @@ impl<T> Stock<T> {
         }
         flight.unconfirmed_at_ms = InFlight::unconfirmed_at_ms_of(&flight.items);
         self.lanes[shard].in_flight = Some(flight);
-    }
-
-    /// Tells ENDED to those who wait in an activity that is over. What is at the store, or may be, runs to its end.
-    pub fn end_waiting(&mut self, is_over: impl Fn(ActivityId) -> bool) {
-        for shard in ShardId::ALL {
-            for _ in 0..self.lanes[shard].waiting.len() {
-                let Some(mut waiting) = self.lanes[shard].waiting.pop_front() else { break };
-                if waiting.in_doubt || waiting.promised || !is_over(waiting.item.sku.activity) {
-                    self.lanes[shard].waiting.push_back(waiting);
-                    continue;
-                }
-                let outcome = self.standing_outcome(&waiting).unwrap_or(Outcome::Ended);
-                self.tell(&mut waiting, outcome);
-                self.lanes[shard].look_again();
-            }
-        }
     }
 
     /// Forgets the orders of activities that are archived: nothing of them changes here any more.

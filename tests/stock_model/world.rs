@@ -492,9 +492,8 @@ impl World {
         let closes = !self.draining && self.rng.u32(0..1000) < self.plan.closings;
         let closed = closes.then(|| self.rng.choice(&self.plan.skus).map(|sku| sku.activity)).flatten();
         let Some(gateway) = self.alive(life) else { return };
-        if let Some(closed) = closed {
-            gateway.engine.end_waiting(|activity| activity == closed);
-        }
+        // Open again at the next tick.
+        gateway.engine.set_over(move |activity| Some(activity) == closed);
         gateway.engine.tick(now_ms);
         let busy = gateway.engine.unfinished() > 0;
         let wanted = gateway.snapshots_to_ask(now_ms, ask_again_ms);
