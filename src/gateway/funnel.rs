@@ -19,10 +19,13 @@ use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
 use crate::admission::limits::{Held, LimitedBy, Limits, Rates, Share};
 use crate::admission::switches::SwitchBoard;
 use crate::protocol::{
-    ActivityId, ActivityInfo, ActivityState, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status, StockBand,
-    UserId, activity_flags,
+    ActivityId, ActivityInfo, ActivityState, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status, StatusClass,
+    StockBand, UserId, activity_flags,
 };
 use crate::stock::{Board, Buyers, Left, Purchase, Standing};
+
+/// When to come again while nobody can tell who has won: long enough for a feed to be read again.
+const UNKNOWN_RETRY_MS: u32 = 1000;
 
 /// One BUY.
 #[derive(Debug)]
@@ -88,14 +91,34 @@ impl Funnel {
         // Read before the buyers: the stock task makes marks known before it says that nothing is left, so that
         // whoever took the last unit is found by the duplicate rung, never told "sold out".
         let left = self.left(now, sale, ask.sku);
+        let was_fresh = self.board.is_fresh(now.mono_ms());
         // Frame and connection have been judged before: see `session`.
         self.rate(now, on_sale.rates(), ask)?;
         self.duplicate(&on_sale, ask)?;
-        switches(&on_sale, sale, ask.activity)?;
-        activity(now, sale, ask)?;
-        // Risk and eligibility stand here: nothing that costs more than memory may come before them.
-        stock(left, ask)?;
+        let judged = below_duplicate(now, &on_sale, sale, left, ask);
+        judged.map_err(|refusal| self.unless_a_winner(now, was_fresh, &on_sale, ask, refusal))?;
         self.queue(now, ask)
+    }
+
+    /// Nothing below the duplicate rung may turn a winner away. While the view is not fresh, anybody may be one of whom
+    /// this gateway has not heard yet: he is told to come again, by when it has heard. Asked before and after he was not
+    /// found among the buyers, as for RESULT.
+    fn unless_a_winner(
+        &self,
+        now: Now,
+        was_fresh: bool,
+        on_sale: &OnSale,
+        ask: &Ask<'_>,
+        refusal: Refusal,
+    ) -> Refusal {
+        let is_final = Status::class_of(refusal.status.code()) == StatusClass::Refused;
+        let is_known = was_fresh && self.board.is_fresh(now.mono_ms());
+        // Of an archived activity RESULT tells the orders, from the database.
+        if is_known || !is_final || on_sale.is_archived(ask.activity) {
+            return refusal;
+        }
+        let hint_ms = with_jitter(UNKNOWN_RETRY_MS);
+        Refusal { rung: refusal.rung, status: Status::Busy, hint_ms, reply: Reply::Empty }
     }
 
     fn left(&self, now: Now, sale: Option<&Sale>, sku: SkuId) -> Left {
@@ -270,6 +293,20 @@ impl Funnel {
             StockBand::High
         }
     }
+}
+
+/// The rungs that must not turn a winner away.
+fn below_duplicate(
+    now: Now,
+    on_sale: &OnSale,
+    sale: Option<&Sale>,
+    left: Left,
+    ask: &Ask<'_>,
+) -> Result<(), Refusal> {
+    switches(on_sale, sale, ask.activity)?;
+    activity(now, sale, ask)?;
+    // Risk and eligibility stand here: nothing that costs more than memory may come before them.
+    stock(left, ask)
 }
 
 fn switches(on_sale: &OnSale, sale: Option<&Sale>, activity: ActivityId) -> Result<(), Refusal> {

@@ -1,5 +1,6 @@
 //! The real store behind a gate: while it is shut, calls and lookups of orders wait outside and nothing of them
-//! happens, as with a store that is slow or cut off. Feeds, snapshots, the catalogue and switches pass.
+//! happens, as with a store that is slow or cut off. Feeds, snapshots, the catalogue and switches pass; feeds can be held
+//! as well, so that the gateway knows that it does not hear of orders any more.
 
 use std::time::Duration;
 
@@ -14,11 +15,13 @@ use tokio::sync::watch;
 pub(crate) struct Gated {
     store: SqliteStore,
     open: watch::Receiver<bool>,
+    heard: watch::Receiver<bool>,
     arrived: watch::Sender<usize>,
 }
 
 pub(crate) struct Gate {
     open: watch::Sender<bool>,
+    heard: watch::Sender<bool>,
     arrived: watch::Receiver<usize>,
 }
 
@@ -31,6 +34,11 @@ impl Gate {
         self.open.send_replace(true);
     }
 
+    /// Whether feeds are heard.
+    pub(crate) fn hear(&self, heard: bool) {
+        self.heard.send_replace(heard);
+    }
+
     /// Calls and lookups that came to the gate so far.
     pub(crate) fn arrived(&self) -> usize {
         *self.arrived.borrow()
@@ -41,16 +49,20 @@ impl Gated {
     pub(crate) fn new(store: SqliteStore) -> (Self, Gate) {
         let (open, is_open) = watch::channel(true);
         let (arrived, seen) = watch::channel(0);
-        (Self { store, open: is_open, arrived }, Gate { open, arrived: seen })
+        let (heard, is_heard) = watch::channel(true);
+        (Self { store, open: is_open, heard: is_heard, arrived }, Gate { open, heard, arrived: seen })
     }
 
     async fn pass(&self) -> Result<(), StoreError> {
         self.arrived.send_modify(|arrived| *arrived += 1);
-        let mut open = self.open.clone();
-        match open.wait_for(|open| *open).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(StoreError::Unavailable("the test ended".to_owned())),
-        }
+        wait_for(&self.open).await
+    }
+}
+
+async fn wait_for(open: &watch::Receiver<bool>) -> Result<(), StoreError> {
+    match open.clone().wait_for(|open| *open).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(StoreError::Unavailable("the test ended".to_owned())),
     }
 }
 
@@ -73,6 +85,7 @@ impl ReservationStore for Gated {
         after: &FeedPositions,
         wait: Duration,
     ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
+        wait_for(&self.heard).await?;
         self.store.read_feeds(after, wait).await
     }
 }

@@ -102,6 +102,29 @@ fn who_waits_behind_a_door_that_is_closed_is_told_ended_and_who_is_at_the_store_
 }
 
 #[test]
+fn behind_a_closed_door_nobody_is_turned_away_for_good_while_it_is_not_known_who_has_won() {
+    let house = Plan::new(160).settings(|settings| settings.stock.view_lag_ms_max = 300).open();
+    let (mut winner, mut other) = (house.app(1), house.app(2));
+    assert_eq!(winner.ask(&buy(SALE, SKU, 1)).status, Status::Queued);
+    obeyed(&house, "entry", "closed");
+    eventually("it knows who has won", || other.ask(&buy(SALE, SKU, 1)).status == Status::Ended);
+    house.gate.hear(false);
+    eventually("it knows no longer", || other.ask(&buy(SALE, SKU, 1)).status == Status::Busy);
+    let told = other.ask(&buy(SALE, SKU, 1));
+    assert_eq!(told.status, Status::Busy);
+    assert!((1_000..=2_000).contains(&told.hint_ms), "{}", told.hint_ms);
+    assert_eq!(winner.ask(&buy(SALE, SKU, 1)).status, Status::Already);
+    // The other rungs below have no better idea of who has won.
+    obeyed(&house, "entry", "open");
+    assert_eq!(other.ask(&buy(SALE, SKU, 9)).status, Status::Busy);
+    house.gate.hear(true);
+    eventually("it knows again", || other.ask(&buy(SALE, SKU, 9)).status == Status::OverLimit);
+    obeyed(&house, "entry", "closed");
+    eventually("it is closed", || other.ask(&buy(SALE, SKU, 1)).status == Status::Ended);
+    assert_eq!(house.sold(), (1, 1));
+}
+
+#[test]
 fn a_closed_door_is_closed_after_a_restart_before_the_first_client_comes() {
     let house = house();
     obeyed(&house, &format!("entry/{SALE}"), "closed");
