@@ -149,10 +149,11 @@ fn the_rungs_add_up_to_what_was_sent_with_every_limit_in_the_way() {
         let output = served.sale(&[&["--users", "10", "--first-user", "1000"], args].concat());
         String::from_utf8(output.stdout).unwrap()
     };
+    let has = |table: &str, name: &str| table.lines().any(|line| line.starts_with(&format!("{name} ")));
     let table = sale(&["--admin", &admin]);
-    assert!(table.contains("rate_global") && table.contains("uncounted                     0"), "{table}");
+    assert!(has(&table, "rate_global") && has(&table, "uncounted") && !has(&table, "SOLD_OUT"), "{table}");
     let table = sale(&[]);
-    assert!(table.contains("SOLD_OUT                     10") && table.contains("admin ports"), "{table}");
+    assert!(has(&table, "SOLD_OUT") && table.contains("the gateways' admin ports tell the rungs"), "{table}");
 }
 
 #[test]
@@ -180,7 +181,7 @@ fn buys_that_break_off_with_their_gateway_have_a_line_of_their_own() {
         std::thread::yield_now();
     }
     // With its counters, for ever.
-    drop(served.die());
+    let _folder = served.die();
     let report = json(&selling.join().unwrap());
     let funnel = &report["funnel"];
     let by_status: u64 = counted::sum(&funnel["by_status"]);

@@ -11,6 +11,10 @@ use super::StoreError;
 /// Changes that are remembered for those who follow them; switches themselves are kept for ever.
 pub const CHANGES_KEPT: usize = 1000;
 
+/// From here on it is no version, but what somebody's hand has written: the year 4821 in Unix milliseconds. What stands
+/// under one is as good as what cannot be read, so that versions given later need not be greater.
+pub const VERSION_MAX: u64 = 90_000_000_000_000;
+
 /// A switch to be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSwitch {
@@ -75,7 +79,8 @@ pub trait SwitchStore: Send + Sync + 'static {
     /// Every switch that was ever set.
     fn switches(&self) -> impl Future<Output = Result<Switches, StoreError>> + Send;
 
-    /// Sets one, and remembers the change, in one step; its version.
+    /// Sets one, and remembers the change, in one step; its version. After a failure it may be set or not, or be set a
+    /// moment later; but not over what somebody else has set by then.
     fn set_switch(&self, new: &NewSwitch) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Changes after a version, oldest first; waits up to `wait` for one, and may give up earlier. Only the last

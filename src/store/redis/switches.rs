@@ -2,21 +2,22 @@
 //!
 //! Both lie in the slot of shard 0, for want of one of their own, and belong to no shard: recoveries do not touch them,
 //! and they can be set while shards are closed. Waiting for a change blocks a connection that nothing else uses. A
-//! `set` whose answer is lost is sent again: it may stand twice in the stream, with the same outcome.
+//! `set` whose answer is lost is sent again, and a copy of it may arrive late: it names the version that it replaces, and
+//! itself, so that it is done once, and never over what somebody else has set since.
 
 use std::time::Duration;
 
 use redis::Value;
 use serde::{Deserialize, Serialize};
 
-use super::answers::{list, malformed, number, text};
+use super::answers::{bytes, list, malformed, number, text};
 use super::library;
 use super::nodes::Use;
 use super::shards::{RedisShards, Work};
 use super::streams::{BLOCK_MAX, put_block};
 use crate::stock::calls::ShardId;
 use crate::store::StoreError;
-use crate::store::switches::{CHANGES_KEPT, NewSwitch, SetSwitch, SwitchStore, Switches};
+use crate::store::switches::{CHANGES_KEPT, NewSwitch, SetSwitch, SwitchStore, Switches, VERSION_MAX};
 
 /// Whose slot they lie in.
 const SHARD: ShardId = ShardId::ALL[0];
@@ -24,6 +25,10 @@ const SHARD: ShardId = ShardId::ALL[0];
 const VERSION_FIELD: &str = "version";
 /// Changes told at a time.
 const CHANGES_MAX: usize = 100;
+/// The answer to a `set` in whose way another has come.
+const CHANGED: &str = "CHANGED";
+/// How often one may.
+const TRIES_MAX: usize = 10;
 
 /// What is kept besides version and time.
 #[derive(Serialize, Deserialize)]
@@ -41,13 +46,14 @@ impl SwitchStore for RedisShards {
         let answers = self.run(&self.work(SHARD, what, vec![command], self.switch_keys())).await?;
         let fields = answers.into_iter().next().and_then(list).unwrap_or_default();
         let mut switches = Switches::default();
-        let mut fields = fields.into_iter().map(text);
+        let mut fields = fields.into_iter();
         while let (Some(name), Some(kept)) = (fields.next(), fields.next()) {
-            let name = name.ok_or_else(|| malformed(what, SHARD, "a name that is no text"))?;
+            // A name that is no text is none of ours; it is told of as well as it goes.
+            let name = String::from_utf8_lossy(&bytes(name).unwrap_or_default()).into_owned();
             if name == VERSION_FIELD {
                 continue;
             }
-            match kept.and_then(|kept| decode(&name, &kept)) {
+            match text(kept).and_then(|kept| decode(&name, &kept)) {
                 Some(switch) => switches.set.push(switch),
                 None => switches.unreadable.push(name),
             }
@@ -61,10 +67,18 @@ impl SwitchStore for RedisShards {
         let what = "setting a switch";
         let NewSwitch { name, value, who, why } = new.clone();
         let record = encode(&Record { value, who, why })?;
-        let answer = self.function(SHARD, what, library::SWITCH_SET, self.switch_keys(), |command| {
-            command.arg(CHANGES_KEPT).arg(name).arg(record);
-        });
-        number(answer.await?).ok_or_else(|| malformed(what, SHARD, "no version"))
+        for _ in 0..TRIES_MAX {
+            let seen = self.version_here(&name).await?;
+            let id = format!("{:032x}", fastrand::u128(..));
+            let answer = self.function(SHARD, what, library::SWITCH_SET, self.switch_keys(), |command| {
+                command.arg(CHANGES_KEPT).arg(&name).arg(&record).arg(seen).arg(id);
+            });
+            let answer = text(answer.await?).unwrap_or_default();
+            if answer != CHANGED {
+                return answer.parse().map_err(|_| malformed(what, SHARD, "no version"));
+            }
+        }
+        Err(StoreError::Unavailable(format!("{name} was set by others {TRIES_MAX} times in the meantime")))
     }
 
     async fn switch_changes(&self, after: u64, wait: Duration) -> Result<Vec<SetSwitch>, StoreError> {
@@ -102,6 +116,17 @@ impl SwitchStore for RedisShards {
 }
 
 impl RedisShards {
+    /// The version of a switch as it stands, for the function to compare: digits, 0 where there is none.
+    async fn version_here(&self, name: &str) -> Result<String, StoreError> {
+        let mut command = redis::cmd("HGET");
+        command.arg(self.inner.keys.switches()).arg(name);
+        let work = self.work(SHARD, "reading a switch", vec![command], self.switch_keys());
+        let kept = self.run(&work).await?.into_iter().next().and_then(bytes).unwrap_or_default();
+        let digits: Vec<u8> = kept.iter().copied().take_while(u8::is_ascii_digit).collect();
+        let is_version = !digits.is_empty() && kept.get(digits.len()) == Some(&b' ');
+        Ok(if is_version { String::from_utf8(digits).unwrap_or_default() } else { "0".to_owned() })
+    }
+
     fn switch_keys(&self) -> Vec<String> {
         vec![self.inner.keys.switches(), self.inner.keys.switch_log()]
     }
@@ -116,6 +141,9 @@ fn encode(record: &Record) -> Result<String, StoreError> {
 fn decode(name: &str, kept: &str) -> Option<SetSwitch> {
     let mut parts = kept.splitn(3, ' ');
     let (version, at_ms) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    if version >= VERSION_MAX {
+        return None;
+    }
     let Record { value, who, why } = serde_json::from_str(parts.next()?).ok()?;
     Some(SetSwitch { name: name.to_owned(), value, version, at_ms, who, why })
 }

@@ -6,7 +6,7 @@ use sqlx::{Connection, FromRow, SqliteConnection, SqliteExecutor};
 
 use super::error::Failure;
 use super::rows;
-use crate::store::switches::{CHANGES_KEPT, NewSwitch, SetSwitch, Switches};
+use crate::store::switches::{CHANGES_KEPT, NewSwitch, SetSwitch, Switches, VERSION_MAX};
 
 /// Changes told at a time.
 const CHANGES_MAX: i64 = 100;
@@ -18,8 +18,10 @@ pub(super) async fn set(
     now_ms: u64,
 ) -> Result<u64, Failure> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-    let last: Option<i64> =
-        sqlx::query_scalar("SELECT MAX(version) FROM switch_changes").fetch_one(&mut *transaction).await?;
+    let last: Option<i64> = sqlx::query_scalar("SELECT MAX(version) FROM switch_changes WHERE version < ?")
+        .bind(rows::signed(VERSION_MAX))
+        .fetch_one(&mut *transaction)
+        .await?;
     let at_ms = rows::signed(now_ms);
     let version = at_ms.max(last.unwrap_or(0).saturating_add(1));
     for statement in [
@@ -50,43 +52,66 @@ pub(super) async fn set(
 }
 
 pub(super) async fn read<'c>(connection: impl SqliteExecutor<'c>) -> Result<Switches, Failure> {
-    let found: Vec<Columns> =
-        sqlx::query_as("SELECT name, value, version, at_ms, who, why FROM switches ORDER BY name")
-            .fetch_all(connection)
-            .await?;
-    let set = found.into_iter().map(Columns::switch).collect::<Result<_, _>>()?;
-    Ok(Switches { set, unreadable: Vec::new() })
+    let found: Vec<Columns> = sqlx::query_as(
+        "SELECT CAST(name AS BLOB) AS name, CAST(value AS BLOB) AS value, version, at_ms, \
+         CAST(who AS BLOB) AS who, CAST(why AS BLOB) AS why FROM switches ORDER BY name",
+    )
+    .fetch_all(connection)
+    .await?;
+    let mut switches = Switches::default();
+    for columns in found {
+        let name = String::from_utf8_lossy(&columns.name).into_owned();
+        match columns.switch() {
+            Some(switch) => switches.set.push(switch),
+            None => switches.unreadable.push(name),
+        }
+    }
+    Ok(switches)
 }
 
+/// What cannot be read is passed over.
 pub(super) async fn changes<'c>(
     connection: impl SqliteExecutor<'c>,
     after: u64,
 ) -> Result<Vec<SetSwitch>, Failure> {
     let found: Vec<Columns> = sqlx::query_as(
-        "SELECT name, value, version, at_ms, who, why FROM switch_changes WHERE version > ? \
-         ORDER BY version LIMIT ?",
+        "SELECT CAST(name AS BLOB) AS name, CAST(value AS BLOB) AS value, version, at_ms, \
+         CAST(who AS BLOB) AS who, CAST(why AS BLOB) AS why FROM switch_changes \
+         WHERE version > ? AND version < ? ORDER BY version LIMIT ?",
     )
     .bind(rows::signed(after))
+    .bind(rows::signed(VERSION_MAX))
     .bind(CHANGES_MAX)
     .fetch_all(connection)
     .await?;
-    found.into_iter().map(Columns::switch).collect()
+    Ok(found.into_iter().filter_map(Columns::switch).collect())
 }
 
+/// Texts as the bytes they are: somebody's hand may have put anything there.
 #[derive(FromRow)]
 struct Columns {
-    name: String,
-    value: String,
+    name: Vec<u8>,
+    value: Vec<u8>,
     version: i64,
     at_ms: i64,
-    who: String,
-    why: String,
+    who: Vec<u8>,
+    why: Vec<u8>,
 }
 
 impl Columns {
-    fn switch(self) -> Result<SetSwitch, Failure> {
+    /// `None`: it cannot be read.
+    fn switch(self) -> Option<SetSwitch> {
+        let text = |bytes| String::from_utf8(bytes).ok();
         let Self { name, value, version, at_ms, who, why } = self;
-        let (version, at_ms) = (rows::unsigned(version)?, rows::unsigned(at_ms)?);
-        Ok(SetSwitch { name, value, version, at_ms, who, why })
+        let version = u64::try_from(version).ok().filter(|version| *version < VERSION_MAX)?;
+        let at_ms = u64::try_from(at_ms).ok()?;
+        Some(SetSwitch {
+            name: text(name)?,
+            value: text(value)?,
+            version,
+            at_ms,
+            who: text(who)?,
+            why: text(why)?,
+        })
     }
 }
