@@ -6,7 +6,8 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::admin_port::open_admin;
-use super::output::{print, start_logging};
+use super::obedience::LogFollower;
+use super::output::{LogControl, print, start_logging};
 use super::production::{open_mysql, open_redis, patiently};
 use super::startup::runtime_of_all_cores;
 use super::stop_signals::StopSignals;
@@ -46,18 +47,18 @@ pub(super) fn run(args: WriterArgs) -> Result<(), Failure> {
             "store.kind = \"sqlite\" settles its orders itself and needs no writer; for one, set store.kind = \"redis\"",
         ));
     }
-    start_logging("rushgate=info,warn");
+    let log = start_logging("rushgate=info,warn");
     crash_point::arm_from_environment().map_err(|error| Failure::cannot_start(error.to_string()))?;
-    runtime_of_all_cores()?.block_on(write(&config))
+    runtime_of_all_cores()?.block_on(write(&config, log))
 }
 
-async fn write(config: &Config) -> Result<(), Failure> {
+async fn write(config: &Config, log: LogControl) -> Result<(), Failure> {
     // Before anything else, so that a signal during the start is not lost.
     let mut stop = StopSignals::new()?;
     let probe = Arc::new(WriterProbe::default());
     let admin = open_admin(config.writer.admin_listen, "writer.admin_listen", &probe).await?;
     let started = tokio::select! {
-        started = start(config, &probe) => started,
+        started = start(config, &probe, log) => started,
         signal = stop.next() => {
             tracing::info!(signal, "ended before it worked");
             return Ok(());
@@ -87,9 +88,10 @@ async fn write(config: &Config) -> Result<(), Failure> {
     }
 }
 
-async fn start(config: &Config, probe: &WriterProbe) -> Result<Writer, Failure> {
+async fn start(config: &Config, probe: &WriterProbe, log: LogControl) -> Result<Writer, Failure> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
     let (sql, redis) = (open_mysql(config).await?, open_redis(config).await?);
+    tokio::spawn(LogFollower::begin(redis.clone(), log).await.run());
     let register = || Keeper::register_writer(redis.clone(), sql.clone());
     let (registration, keeper) = patiently(register, |_| true).await?;
     let state = keeper.state();

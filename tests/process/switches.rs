@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rushgate::protocol::Status;
 use rushgate::stock::calls::ShardId;
-use rushgate::store::switches::{NewSwitch, SwitchStore};
+use rushgate::store::switches::{NewSwitch, SetSwitch, SwitchStore};
 use rushgate_servers::{Persistence, RedisSettings};
 use serde_json::Value;
 
@@ -200,6 +200,63 @@ fn what_somebodys_hand_wrote_into_redis_is_told_once_and_opens_nothing() {
     assert_eq!(listed.as_array().unwrap().iter().filter(|one| ignored(one)).count(), 2, "{listed}");
     set(&shop, "entry", "open");
     comes_to(&mut client, Status::NotStarted);
+}
+
+#[test]
+fn a_door_closed_after_a_loss_stays_closed_though_gateways_know_of_an_open_one_by_a_clock_that_was_ahead() {
+    let runtime = background();
+    let (redis, options) = runtime.block_on(own_redis(RedisSettings::new(Persistence::Off)));
+    let shop = Shop::on(options);
+    upcoming(&shop);
+    let gateway = shop.house.serve(&[UNLIMITED]);
+    let mut client = shop.app(&gateway, 1);
+    // As it was set an hour from now, by this Redis's clock.
+    let version = 3_600_000 + u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let text = |text: &str| text.to_owned();
+    let (name, value, who, why) = (text("entry/7"), text("open"), text("mia"), text("ahead"));
+    let ahead = SetSwitch { name, value, version, at_ms: version, who, why };
+    let store = shop.open_redis();
+    assert_eq!(shop.runtime.block_on(store.restore_switches(&[ahead])).unwrap(), 1);
+    eventually("it is obeyed", || gateway.metric("rushgate_switches_version") == version);
+    // Everything is lost, and the door closed before the gateway can say anything.
+    gateway.signal("STOP");
+    runtime.block_on(redis.kill9()).unwrap();
+    runtime.block_on(redis.restart()).unwrap();
+    let closed = set(&shop, "entry/7", "closed");
+    gateway.signal("CONT");
+    comes_to(&mut client, Status::Ended);
+    assert_eq!(gateway.metric("rushgate_switches_restored_total"), 0, "{closed}");
+    let listed: Value = serde_json::from_str(&shop.house.done(&["switch", "list", "--json"])).unwrap();
+    assert_eq!(listed[0]["value"], "closed", "{listed}");
+    set(&shop, "entry/7", "open");
+    comes_to(&mut client, Status::NotStarted);
+}
+
+#[test]
+fn what_a_writer_logs_follows_the_switch() {
+    let shop = Shop::new();
+    let ends = |switch: Option<&str>| {
+        let mut writer = shop.writer();
+        eventually("it works", || writer.said().contains("works"));
+        if let Some(level) = switch {
+            set(&shop, "log_level", level);
+            let obeyed = format!("the switch log_level is obeyed level=\"{level}\"");
+            eventually("it obeys", || writer.log().contains(&obeyed));
+        }
+        writer.signal("TERM");
+        assert_eq!(writer.ended().code(), Some(0), "{}", writer.log());
+        writer.log()
+    };
+    let usual = "finishing what was read";
+    assert!(ends(None).contains(usual));
+    let quiet = ends(Some("error"));
+    assert!(!quiet.contains(usual), "{quiet}");
+    // It stands when the next one starts.
+    let next = ends(None);
+    assert!(!next.contains(usual), "{next}");
+    set(&shop, "log_level", "default");
+    let again = ends(None);
+    assert!(again.contains(usual), "{again}");
 }
 
 #[test]
