@@ -1,4 +1,4 @@
-//! Who may pass: limits, identity, switches. Pure decisions: time is an argument, nothing here reads a clock or a socket.
+//! Who may pass: limits, identity, risk lists, switches. Pure decisions: time is an argument, nothing here reads a clock or a socket.
 //!
 //! Runs wherever it is called, on the gateway's worker threads. Never awaits, never holds a lock across a call.
 //! Nothing here fails on what a client sends: it is refused, and by what is told.
@@ -6,6 +6,7 @@
 mod cidr;
 pub mod identity;
 pub mod limits;
+pub mod risk;
 pub mod switches;
 
 pub use cidr::{Cidr, CidrError};

@@ -20,6 +20,7 @@ use crate::config::{Config, KeyFiles, StoreKind};
 use crate::gateway::{Gateway, Settings, StartError};
 use crate::store::catalog::Catalogue;
 use crate::store::crash_point;
+use crate::store::risk::RiskStore;
 use crate::store::shared::{KeeperState, SharedStore};
 use crate::store::sql::SqliteStore;
 use crate::store::switches::SwitchStore;
@@ -58,7 +59,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
 }
 
 /// A store that a gateway serves from, and what is to be done when it has drained.
-trait ServedStore: ReservationStore + Catalogue + SwitchStore {
+trait ServedStore: ReservationStore + Catalogue + SwitchStore + RiskStore {
     /// Whether its servers are somewhere else: a start that they interrupt is begun anew.
     const IS_REMOTE: bool;
 

@@ -31,6 +31,7 @@ use crate::admission::limits::{KeyCounts, Limits, Rates};
 use crate::stock::calls::ProcessNumber;
 use crate::stock::{Board, Buyers, Stock};
 use crate::store::catalog::Catalogue;
+use crate::store::risk::RiskStore;
 use crate::store::switches::SwitchStore;
 use crate::store::{ReservationStore, StoreError};
 
@@ -74,7 +75,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// Registers with the store, learns every shard, then opens the port.
-    pub async fn start<S: ReservationStore + Catalogue + SwitchStore>(
+    pub async fn start<S: ReservationStore + Catalogue + SwitchStore + RiskStore>(
         settings: Settings,
         limits: Limits,
         verifier: Verifier,

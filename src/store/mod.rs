@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod crash_point;
 pub mod failures;
 pub mod redis;
+pub mod risk;
 pub mod shared;
 pub mod sql;
 pub mod switches;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rushgate::protocol::{ActivityId, UserId};
 use rushgate::stock::calls::{Call, Mark, Reply, ShardId, Snapshot};
 use rushgate::store::catalog::{Activity, Catalogue, Ended};
+use rushgate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore};
 use rushgate::store::sql::SqliteStore;
 use rushgate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
 use rushgate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
@@ -101,6 +102,36 @@ impl SwitchStore for Gated {
 
     async fn switch_changes(&self, after: u64, wait: Duration) -> Result<Vec<SetSwitch>, StoreError> {
         self.store.switch_changes(after, wait).await
+    }
+}
+
+impl RiskStore for Gated {
+    async fn risk_add(&self, entries: &[NewEntry]) -> Result<u64, StoreError> {
+        self.store.risk_add(entries).await
+    }
+
+    async fn risk_remove(&self, subjects: &[String]) -> Result<Removed, StoreError> {
+        self.store.risk_remove(subjects).await
+    }
+
+    async fn risk_find(&self, subjects: &[String]) -> Result<Vec<Entry>, StoreError> {
+        self.store.risk_find(subjects).await
+    }
+
+    async fn risk_page(&self, cursor: Option<&str>) -> Result<Page<Entry>, StoreError> {
+        self.store.risk_page(cursor).await
+    }
+
+    async fn risk_scan(&self, cursor: Option<&str>) -> Result<Page<Change>, StoreError> {
+        self.store.risk_scan(cursor).await
+    }
+
+    async fn risk_version(&self) -> Result<u64, StoreError> {
+        self.store.risk_version().await
+    }
+
+    async fn risk_changes(&self, after: u64, wait: Duration) -> Result<Followed, StoreError> {
+        self.store.risk_changes(after, wait).await
     }
 }
 

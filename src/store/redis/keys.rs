@@ -55,6 +55,21 @@ impl Keys {
         self.of(ShardId::ALL[0], "switches:log")
     }
 
+    /// The installation's risk lists, in the slot of shard 0.
+    pub(super) fn risk(&self) -> String {
+        self.of(ShardId::ALL[0], "risk")
+    }
+
+    /// Their changes, beside them.
+    pub(super) fn risk_log(&self) -> String {
+        self.of(ShardId::ALL[0], "risk:log")
+    }
+
+    /// When the time of their entries passes.
+    pub(super) fn risk_until(&self) -> String {
+        self.of(ShardId::ALL[0], "risk:until")
+    }
+
     /// Where a recovery lays content before it is switched in; `attempt` is another for every attempt.
     pub(super) fn staged(&self, shard: ShardId, attempt: &str, activity: ActivityId, what: &str) -> String {
         self.of(shard, &format!("staged:{attempt}:{activity}:{what}"))

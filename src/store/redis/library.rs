@@ -10,6 +10,7 @@ pub(super) const CODE: &str = concat!(
     include_str!("lua/writers.lua"),
     include_str!("lua/recovery.lua"),
     include_str!("lua/switches.lua"),
+    include_str!("lua/risk.lua"),
 );
 
 pub(super) const RESERVE: &str = "rg1_reserve";
@@ -33,6 +34,9 @@ pub(super) const FENCE: &str = "rg1_fence";
 pub(super) const REBUILD: &str = "rg1_rebuild";
 pub(super) const SWITCH_SET: &str = "rg1_switch_set";
 pub(super) const SWITCH_RESTORE: &str = "rg1_switch_restore";
+pub(super) const RISK_ADD: &str = "rg1_risk_add";
+pub(super) const RISK_RESTORE: &str = "rg1_risk_restore";
+pub(super) const RISK_REMOVE: &str = "rg1_risk_remove";
 
 /// `FCALL` of a function with its keys; arguments are appended by the caller.
 pub(super) fn fcall(function: &str, keys: &[String]) -> redis::Cmd {

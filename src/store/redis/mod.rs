@@ -8,7 +8,8 @@
 //! What a gateway does: `call`, `snapshot`, `read_feeds`, `time`, `probe`. What a writer does, each under the
 //! generation it knows: `load`, `settled`, `release`, `end`, `archive`; and without one: `read_group`, `claim`,
 //! `acknowledge`, `backlog`, `trim`, `forget_processes`. What the leader of a recovery does: `shard_state`, `adopt`,
-//! `fence`, `content`, `rebuild`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore).
+//! `fence`, `content`, `rebuild`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore), and risk
+//! lists, a [`RiskStore`](super::risk::RiskStore).
 
 mod answers;
 mod call;
@@ -25,6 +26,7 @@ mod nodes;
 mod open;
 mod options;
 mod recovery;
+mod risk;
 mod settle;
 mod shards;
 mod snapshot;

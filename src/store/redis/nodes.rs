@@ -23,6 +23,7 @@ pub(super) enum Use {
     Commands,
     Waiting(ShardId),
     Switches,
+    Risk,
 }
 
 #[derive(Debug)]

@@ -151,7 +151,11 @@ impl RedisShards {
         let answers = link.send(&types, work.within).await.ok()?;
         work.keys.iter().zip(answers).find_map(|(key, answer)| {
             let Value::SimpleString(found) = answer else { return None };
-            let due = if key.ends_with(":feed") || key.ends_with(":log") { "stream" } else { "hash" };
+            let due = match key.rsplit(':').next() {
+                Some("feed" | "log") => "stream",
+                Some("until") => "zset",
+                _ => "hash",
+            };
             (found != due && found != "none").then(|| (key.clone(), found))
         })
     }

@@ -11,6 +11,7 @@ mod keeper;
 mod lease;
 mod merge;
 mod recovery;
+mod risk;
 mod store;
 mod units;
 

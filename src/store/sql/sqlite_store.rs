@@ -32,6 +32,8 @@ pub struct SqliteStore {
     pub(super) readers: SqlitePool,
     /// This process has set a switch.
     pub(super) switch_set: Notify,
+    /// This process has changed a risk list.
+    pub(super) risk_changed: Notify,
     generation: Gen,
     /// Closed when the writer task has ended.
     ended: watch::Receiver<()>,
@@ -58,8 +60,8 @@ impl SqliteStore {
             writer.run().await;
             drop(running);
         });
-        let (generation, switch_set) = (Gen(generation), Notify::new());
-        Ok(Self { jobs, feeds, readers, switch_set, generation, ended })
+        let (generation, switch_set, risk_changed) = (Gen(generation), Notify::new(), Notify::new());
+        Ok(Self { jobs, feeds, readers, switch_set, risk_changed, generation, ended })
     }
 
     /// Opens a data folder for one operator's command, whether or not a process serves it. Neither takes the

@@ -20,10 +20,11 @@ use super::error::Failure;
 use super::feed::Feeds;
 use super::lock::FolderLock;
 use super::rows::{self, Wanted};
-use super::{loads, registration, switches};
+use super::{loads, registration, risk, switches};
 use crate::protocol::{ActivityId, OrderNumber, UserId};
 use crate::stock::calls::{Call, CallBody, Item, Reply, ShardId};
 use crate::store::failures::{Failures, Say};
+use crate::store::risk::Removed;
 use crate::store::switches::NewSwitch;
 use crate::store::{Registration, StoreError};
 
@@ -56,6 +57,10 @@ pub(super) enum Job {
     SetSwitch {
         new: NewSwitch,
         answer: Answer<u64>,
+    },
+    ChangeRisk {
+        step: risk::Step,
+        answer: Answer<Removed>,
     },
     /// Finish what is queued, close the database, release the folder.
     Close,
@@ -123,6 +128,10 @@ impl Writer {
                 }
                 Job::SetSwitch { new, answer } => {
                     let result = self.set_switch(&new).await;
+                    let _ = answer.send(self.settle(result).await);
+                }
+                Job::ChangeRisk { step, answer } => {
+                    let result = self.change_risk(&step).await;
                     let _ = answer.send(self.settle(result).await);
                 }
                 Job::Close => self.jobs.close(),
@@ -201,6 +210,10 @@ impl Writer {
 
     async fn set_switch(&mut self, new: &NewSwitch) -> Result<u64, Failure> {
         switches::set(self.connect().await?.0, new, now_ms()).await
+    }
+
+    async fn change_risk(&mut self, step: &risk::Step) -> Result<Removed, Failure> {
+        risk::change(self.connect().await?.0, step, now_ms()).await
     }
 
     /// Applies every pending load; how many there were.
