@@ -61,6 +61,11 @@ impl Cidr {
         self.prefix_len
     }
 
+    /// Whether it is one of IPv4 addresses.
+    pub const fn is_ipv4(self) -> bool {
+        self.network.is_ipv4()
+    }
+
     /// Whether an address lies in the block. An IPv4 address in IPv6 form (`::ffff:a.b.c.d`) counts as IPv4.
     pub fn contains(self, address: IpAddr) -> bool {
         let address = address.to_canonical();

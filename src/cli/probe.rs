@@ -111,6 +111,10 @@ fn metrics(gateway: &Gateway) -> String {
             Event::SwitchIgnored,
         ),
         ("rushgate_switches_restored_total", "Switches the store had lost, put back", Event::SwitchRestored),
+        ("rushgate_risk_changes_total", "Changes of the risk lists put in force", Event::RiskChanged),
+        ("rushgate_risk_read_all_total", "Times all of the risk lists was read", Event::RiskReadAll),
+        ("rushgate_risk_ignored_total", "Times a risk list held what is no entry", Event::RiskIgnored),
+        ("rushgate_risk_restored_total", "Entries the store had lost, put back", Event::RiskRestored),
         (
             "rushgate_token_keys_changed_total",
             "Times the token keys in force became others",
@@ -126,6 +130,7 @@ fn metrics(gateway: &Gateway) -> String {
     }
     let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
     let (keys, obeyed) = (gateway.limiter_keys(), gateway.switches().borrow().clone());
+    let risk = gateway.risk_status();
     for (name, help, value) in [
         ("rushgate_connections", "Connections open", count(gateway.connections())),
         ("rushgate_purchases_unfinished", "Purchases accepted and not answered", count(gateway.unfinished())),
@@ -141,6 +146,11 @@ fn metrics(gateway: &Gateway) -> String {
             gateway.switches_age_ms(),
         ),
         ("rushgate_switches_ignored", "What the store holds that is no switch", count(obeyed.ignored.len())),
+        ("rushgate_risk_users", "Users on the risk lists", count(risk.users)),
+        ("rushgate_risk_ips", "Blocks of addresses on the risk lists", count(risk.ips)),
+        ("rushgate_risk_devices", "Devices on the risk lists", count(risk.devices)),
+        ("rushgate_risk_version", "The last change of the risk lists that is in force", risk.version),
+        ("rushgate_risk_age_ms", "Since the store last confirmed the risk lists", risk.age_ms),
     ] {
         single(&mut text, name, "gauge", help, value);
     }

@@ -9,7 +9,7 @@ use super::Failure;
 use crate::admission::identity::{KeyName, MintKey, Minter, Verifier, VerifyKey};
 use crate::admission::limits::Rate;
 use crate::config::{self, Config, ConnectionsMax};
-use crate::gateway::{LookupSettings, Settings};
+use crate::gateway::{LookupSettings, RiskSettings, Settings};
 use crate::stock;
 use crate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 
@@ -50,6 +50,10 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
         write_timeout: gateway.write_timeout,
         keepalive: gateway.keepalive,
         drain_timeout: gateway.drain_timeout,
+        risk: RiskSettings {
+            slow_interval: config.risk.slow_interval,
+            explain_slots: config.risk.explain_slots,
+        },
         lookups: lookup_settings(config),
         stock: stock_settings(&config.stock),
     })

@@ -14,6 +14,7 @@ mod load;
 mod password;
 mod problem;
 mod production;
+mod risk;
 mod rules;
 mod schema;
 mod sections;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use self::password::PasswordError;
 pub use self::problem::{ConfigErrors, Origin, Problem};
 pub use self::production::{MySql, Redis, Writer};
+pub use self::risk::Risk;
 pub use self::sections::{
     Admin, Auth, ConnectionsMax, Gateway, IpOverride, Limits, Rate, Stock, Store, StoreKind, Synchronous,
 };
@@ -55,6 +57,8 @@ pub struct Config {
     pub limits: Limits,
     /// Tokens.
     pub auth: Auth,
+    /// Risk lists.
+    pub risk: Risk,
 }
 
 impl Config {

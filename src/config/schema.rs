@@ -24,8 +24,8 @@ const fn ms(from: u64, to: u64) -> Rule {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-const SECTIONS: [&str; 9] =
-    ["gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth"];
+const SECTIONS: [&str; 10] =
+    ["gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth", "risk"];
 
 pub(super) const KEYS: &[Key] = &[
     key("gateway.listen", Rule::Address),
@@ -110,6 +110,8 @@ pub(super) const KEYS: &[Key] = &[
     key("auth.service_from", Rule::Many(&Rule::Block, 0, 256)),
     // More would keep tokens alive long after their makers think them dead.
     key("auth.leeway", ms(0, 5 * MINUTE_MS)),
+    key("risk.slow_interval", ms(100, HOUR_MS)),
+    key("risk.explain_slots", Rule::Whole(0, 16_777_216)),
 ];
 
 pub(super) fn find(path: &str) -> Option<&'static Key> {

@@ -58,6 +58,10 @@ counted! {
         Activity = "activity",
         /// The activity's rate.
         RateActivity = "rate_activity",
+        /// User, address or device are blocked.
+        Risk = "risk",
+        /// They are slowed, and not due again yet.
+        RiskSlowed = "risk_slowed",
         /// Nothing left, by the board.
         Stock = "stock",
         /// The shard's queue is full.
@@ -146,6 +150,14 @@ counted! {
         SwitchIgnored = "switch_ignored",
         /// A switch that the store had lost was put back.
         SwitchRestored = "switch_restored",
+        /// A change of the risk lists was put in force.
+        RiskChanged = "risk_changed",
+        /// The risk lists were read from their beginning.
+        RiskReadAll = "risk_read_all",
+        /// Something in the store's risk lists that is no entry here was ignored.
+        RiskIgnored = "risk_ignored",
+        /// An entry of the risk lists that the store had lost was put back.
+        RiskRestored = "risk_restored",
         /// The token keys in force became others.
         KeysChanged = "keys_changed",
         /// The file with token keys was looked at and could not be used.

@@ -12,11 +12,14 @@ use arc_swap::ArcSwap;
 use super::clock::Now;
 use super::counters::Rung;
 use super::door::{Admitted, Door, Ticket};
+use super::explain::Explain;
 use super::lookups::Lookups;
 use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::peer::Peer;
 use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
+use super::risk_rung::RiskHeld;
 use crate::admission::limits::{Held, LimitedBy, Limits, Rates, Share};
+use crate::admission::risk::Risk;
 use crate::admission::switches::SwitchBoard;
 use crate::protocol::{
     ActivityId, ActivityInfo, ActivityState, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status, StatusClass,
@@ -37,6 +40,10 @@ pub(super) struct Ask<'a> {
     pub(super) ip: Option<IpAddr>,
     /// The limiters of an app connection, whose user and address do not change.
     pub(super) held: Option<&'a Held>,
+    /// What the lists said of an app connection's user, address and device.
+    pub(super) risk_held: Option<&'a RiskHeld>,
+    /// The user's device, if it is named.
+    pub(super) device: Option<&'a str>,
     /// The request came over a service connection.
     pub(super) names_user: bool,
     pub(super) activity: ActivityId,
@@ -55,7 +62,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    const fn plain(rung: Rung, status: Status) -> Self {
+    pub(super) const fn plain(rung: Rung, status: Status) -> Self {
         Self { rung, status, hint_ms: 0, reply: Reply::Empty }
     }
 
@@ -76,6 +83,8 @@ pub(super) enum Found {
 #[derive(Debug)]
 pub(super) struct Funnel {
     pub(super) limits: Limits,
+    pub(super) risk: Risk,
+    pub(super) explain: Explain,
     pub(super) buyers: Arc<Buyers>,
     pub(super) board: Arc<Board>,
     pub(super) on_sale: ArcSwap<OnSale>,
@@ -95,9 +104,25 @@ impl Funnel {
         // Frame and connection have been judged before: see `session`.
         self.rate(now, on_sale.rates(), ask)?;
         self.duplicate(&on_sale, ask)?;
-        let judged = below_duplicate(now, &on_sale, sale, left, ask);
+        let judged = self.below_duplicate(now, &on_sale, sale, left, ask);
         judged.map_err(|refusal| self.unless_a_winner(now, was_fresh, &on_sale, ask, refusal))?;
         self.queue(now, ask)
+    }
+
+    /// The rungs that must not turn a winner away.
+    fn below_duplicate(
+        &self,
+        now: Now,
+        on_sale: &OnSale,
+        sale: Option<&Sale>,
+        left: Left,
+        ask: &Ask<'_>,
+    ) -> Result<(), Refusal> {
+        switches(on_sale, sale, ask.activity)?;
+        activity(now, sale, ask)?;
+        self.risk(now, ask)?;
+        // Eligibility stands here: nothing that costs more than memory may come before it.
+        stock(left, ask)
     }
 
     /// Nothing below the duplicate rung may turn a winner away. While the view is not fresh, anybody may be one of whom
@@ -293,20 +318,6 @@ impl Funnel {
             StockBand::High
         }
     }
-}
-
-/// The rungs that must not turn a winner away.
-fn below_duplicate(
-    now: Now,
-    on_sale: &OnSale,
-    sale: Option<&Sale>,
-    left: Left,
-    ask: &Ask<'_>,
-) -> Result<(), Refusal> {
-    switches(on_sale, sale, ask.activity)?;
-    activity(now, sale, ask)?;
-    // Risk and eligibility stand here: nothing that costs more than memory may come before them.
-    stock(left, ask)
 }
 
 fn switches(on_sale: &OnSale, sale: Option<&Sale>, activity: ActivityId) -> Result<(), Refusal> {

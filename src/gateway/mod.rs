@@ -2,7 +2,7 @@
 //!
 //! Threads: one worker per core, each with its own runtime, its own listeners on the shared ports and its own
 //! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that follows the
-//! switches, one that forgets idle limiter keys. A thread that follows the file with token keys, if there is one.
+//! switches, one that follows the risk lists, one that forgets idle limiter keys. A thread that follows the file with token keys, if there is one.
 //! [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
@@ -14,6 +14,7 @@ mod counters;
 mod deadlines;
 mod delivery;
 mod door;
+mod explain;
 mod funnel;
 mod key_file;
 mod life;
@@ -29,6 +30,8 @@ mod proxy_header;
 mod proxy_trouble;
 mod recoveries;
 mod reply_parts;
+mod risk;
+mod risk_rung;
 mod roster;
 mod sale_clock;
 mod session;
@@ -47,7 +50,9 @@ use tokio::sync::{Notify, watch};
 
 pub use conversation::Conversation;
 pub use counters::{Counters, Ending, Event, PassedEnding, Rung};
-pub use settings::{LookupSettings, Settings};
+pub use explain::LastBuy;
+pub use risk::RiskStatus;
+pub use settings::{LookupSettings, RiskSettings, Settings};
 pub use start::{Gateway, StartError};
 pub use switches::Obeyed;
 
@@ -64,6 +69,7 @@ struct Core {
     subscribers: subscribers::Subscribers,
     counters: Counters,
     switches: switches::SwitchState,
+    risk: risk::RiskState,
     /// Connections open.
     connections: AtomicUsize,
     connection_closed: Notify,

@@ -8,16 +8,16 @@ use crate::protocol::{DEVICE_BYTES_MAX, Frame, Status, tlv};
 
 /// What a request's TLVs name. They have to be well-formed whoever sends them, also where nobody believes them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Named {
+pub(super) struct Named<'a> {
     pub(super) user: Option<u64>,
     pub(super) ip: Option<IpAddr>,
+    pub(super) device: Option<&'a str>,
 }
 
-impl Named {
+impl<'a> Named<'a> {
     /// In one pass; of several TLVs of a type the first counts.
-    pub(super) fn of(frame: &Frame<'_>) -> Result<Self, Status> {
-        let mut named = Self { user: None, ip: None };
-        let mut has_device = false;
+    pub(super) fn of(frame: &Frame<'a>) -> Result<Self, Status> {
+        let mut named = Self { user: None, ip: None, device: None };
         for (kind, value) in frame.tlvs() {
             match kind {
                 tlv::USER if named.user.is_none() => {
@@ -25,18 +25,20 @@ impl Named {
                     named.user = Some(u64::from_be_bytes(user));
                 }
                 tlv::CLIENT_ADDR if named.ip.is_none() => named.ip = Some(client_addr(value)?),
-                tlv::DEVICE if !has_device => {
-                    has_device = true;
-                    let fits = (1..=DEVICE_BYTES_MAX).contains(&value.len());
-                    if !fits || std::str::from_utf8(value).is_err() {
-                        return Err(Status::BadBody);
-                    }
-                }
+                tlv::DEVICE if named.device.is_none() => named.device = Some(text(value, DEVICE_BYTES_MAX)?),
                 _ => {}
             }
         }
         Ok(named)
     }
+}
+
+/// UTF-8 of 1 to so many bytes.
+fn text(value: &[u8], bytes_max: usize) -> Result<&str, Status> {
+    if !(1..=bytes_max).contains(&value.len()) {
+        return Err(Status::BadBody);
+    }
+    std::str::from_utf8(value).map_err(|_| Status::BadBody)
 }
 
 fn client_addr(value: &[u8]) -> Result<IpAddr, Status> {

@@ -15,6 +15,7 @@ use super::door::Knock;
 use super::funnel::{Ask, Found};
 use super::named::Named;
 use super::peer::Peer;
+use super::risk_rung::RiskHeld;
 use super::worker::Worker;
 use crate::admission::identity::IdentityKind;
 use crate::admission::limits::Held;
@@ -46,9 +47,10 @@ enum Stage {
 
 /// Whom a request is about.
 #[derive(Clone, Copy, Debug)]
-struct Speaker {
+struct Speaker<'a> {
     user: UserId,
     ip: Option<IpAddr>,
+    device: Option<&'a str>,
 }
 
 /// See the module.
@@ -59,6 +61,10 @@ pub(super) struct Session {
     stage: Stage,
     /// The limiters of the connection's one user and address, looked up once.
     held: Held,
+    /// What the lists say of its one user, address and device.
+    risk_held: RiskHeld,
+    /// What HELLO called the device.
+    device: Option<Box<str>>,
     /// GOAWAY was sent: nothing new is done.
     pub(super) going_away: bool,
     /// Owed since a BUY of this wake went through the door.
@@ -67,7 +73,16 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) const fn new(worker: Arc<Worker>, peer: Arc<Peer>) -> Self {
-        Self { worker, peer, stage: Stage::New, held: Held::new(), going_away: false, knock: Knock::new() }
+        Self {
+            worker,
+            peer,
+            stage: Stage::New,
+            held: Held::new(),
+            risk_held: RiskHeld::new(),
+            device: None,
+            going_away: false,
+            knock: Knock::new(),
+        }
     }
 
     pub(super) const fn is_authenticated(&self) -> bool {
@@ -132,7 +147,10 @@ impl Session {
         match parsed {
             Err(status) => self.refuse(frame, status, out),
             Ok((Request::Auth { token }, _)) => return self.on_auth(now, frame, token, out),
-            Ok((Request::Hello { .. }, _)) => self.on_hello(now, frame, out),
+            Ok((Request::Hello { device, .. }, _)) => {
+                self.device = Some(device).filter(|device| !device.is_empty()).map(Box::from);
+                self.on_hello(now, frame, out);
+            }
             Ok((Request::Ping { client_time }, _)) => {
                 let pong = Reply::Pong { server_time_ms: now.sale_ms, client_time };
                 self.reply(frame, Status::Ok, 0, &pong, out);
@@ -181,7 +199,7 @@ impl Session {
         now: Now,
         frame: &Frame<'_>,
         request: Request<'_>,
-        named: Named,
+        named: Named<'_>,
         out: &mut BytesMut,
     ) {
         let speaker = match self.speaker(named) {
@@ -202,6 +220,8 @@ impl Session {
                     user: speaker.user,
                     ip: speaker.ip,
                     held: self.held(),
+                    risk_held: self.held().map(|_| &self.risk_held),
+                    device: speaker.device,
                     names_user: matches!(self.stage, Stage::Service { .. }),
                     activity,
                     sku,
@@ -261,13 +281,16 @@ impl Session {
             self.refuse(frame, Status::TooManyInFlight, out);
             return;
         }
-        match self.worker.core.funnel.buy(now, ask) {
+        let funnel = &self.worker.core.funnel;
+        match funnel.buy(now, ask) {
             Ok(()) => {
                 self.worker.sheet.rung(Rung::Passed);
+                funnel.remember(now, ask, Rung::Passed, Status::Ok);
                 self.knock.owe();
             }
             Err(refusal) => {
                 self.worker.sheet.rung(refusal.rung);
+                funnel.remember(now, ask, refusal.rung, refusal.status);
                 if matches!(refusal.status, Status::Already | Status::Unconfirmed) {
                     self.subscribe_named(ask.user);
                 }
@@ -329,12 +352,12 @@ impl Session {
 
     /// Whom a request is about: the connection's user, or the one that a service connection names. What an app
     /// connection names is not believed.
-    fn speaker(&self, named: Named) -> Result<Speaker, Status> {
+    fn speaker<'a>(&'a self, named: Named<'a>) -> Result<Speaker<'a>, Status> {
         if let Stage::App { user, .. } = self.stage {
-            return Ok(Speaker { user, ip: Some(self.peer.addr) });
+            return Ok(Speaker { user, ip: Some(self.peer.addr), device: self.device.as_deref() });
         }
         let user = named.user.and_then(UserId::new).ok_or(Status::UserRequired)?;
-        Ok(Speaker { user, ip: named.ip })
+        Ok(Speaker { user, ip: named.ip, device: named.device })
     }
 
     /// The limiters that stay the same from request to request: an app connection's.

@@ -40,6 +40,8 @@ pub struct Settings {
     pub keepalive: Duration,
     /// From GOAWAY until what is left is closed.
     pub drain_timeout: Duration,
+    /// How the risk lists are gone by.
+    pub risk: RiskSettings,
     /// How RESULT is answered for activities that are archived.
     pub lookups: LookupSettings,
     /// Bounds and times of the stock engine.
@@ -63,6 +65,7 @@ impl Default for Settings {
             write_timeout: Duration::from_secs(10),
             keepalive: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(5),
+            risk: RiskSettings::default(),
             lookups: LookupSettings::default(),
             stock: stock::Settings::default(),
         }
@@ -87,5 +90,20 @@ impl Default for LookupSettings {
             rate: Rate { rate_per_s: 200, burst: 200 },
             in_flight_max: 4,
         }
+    }
+}
+
+/// How the risk lists are gone by, and what is remembered for whoever asks why.
+#[derive(Clone, Copy, Debug)]
+pub struct RiskSettings {
+    /// Whom a list slows passes once in this time.
+    pub slow_interval: Duration,
+    /// Users whose last BUY is remembered, about; 0 = none.
+    pub explain_slots: usize,
+}
+
+impl Default for RiskSettings {
+    fn default() -> Self {
+        Self { slow_interval: Duration::from_secs(5), explain_slots: 65_536 }
     }
 }

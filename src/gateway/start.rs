@@ -16,16 +16,18 @@ use super::clock::Clock;
 use super::conversation::Conversation;
 use super::counters::Counters;
 use super::door::Door;
+use super::explain::Explain;
 use super::funnel::Funnel;
 use super::listener::Port;
 use super::on_sale::OnSale;
+use super::risk::RiskState;
 use super::sale_clock::SaleClock;
 use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::trouble::Trouble;
 use super::worker::Worker;
-use super::{Core, Settings, key_file, listener, lookups, switches, worker_thread};
+use super::{Core, Settings, key_file, listener, lookups, risk, switches, worker_thread};
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits, Rates};
 use crate::stock::calls::ProcessNumber;
@@ -90,6 +92,8 @@ impl Gateway {
         let (lookups, lookup_task) = lookups::new(&settings);
         let funnel = Funnel {
             limits,
+            risk: risk::rung(&settings.risk),
+            explain: Explain::new(settings.risk.explain_slots),
             buyers: Arc::clone(&buyers),
             board: Arc::clone(&board),
             on_sale: ArcSwap::from_pointee(on_sale),
@@ -112,6 +116,7 @@ impl Gateway {
             subscribers: Subscribers::default(),
             counters: Counters::default(),
             switches: SwitchState::default(),
+            risk: RiskState::default(),
             connections: AtomicUsize::new(0),
             connection_closed: Notify::new(),
             connection_ids: AtomicU64::new(0),
@@ -138,6 +143,9 @@ impl Gateway {
         let lookup_task = lookup_task.run(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(lookup_task).abort_handle());
         switches::read_before_opening(&core, store.as_ref()).await?;
+        risk::read_before_opening(&core, store.as_ref()).await?;
+        let follow_risk = risk::follow(Arc::clone(&core), Arc::clone(&store));
+        tasks.push(tokio::spawn(follow_risk).abort_handle());
         let follow_switches = switches::follow(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(follow_switches).abort_handle());
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
@@ -156,6 +164,10 @@ impl Gateway {
             worker_thread::start(worker, number, listeners, self.stop_workers.subscribe())?;
         }
         Ok(())
+    }
+
+    pub(super) const fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Where clients connect.

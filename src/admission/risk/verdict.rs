@@ -1,0 +1,166 @@
+//! The rung Risk: what is done about a request, from the newest snapshot of the lists.
+//!
+//! Runs on the gateway's worker threads, inside one wake: no lock, no wait, no allocation. One task publishes snapshots.
+//! A connection whose user, address and device do not change keeps a [`HeldVerdict`]: as long as the lists are the same, a
+//! request costs it two compares.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+
+use super::lists::{Lists, Who};
+use super::slowed::Slowed;
+
+/// The time, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct RiskTime {
+    /// Monotonic milliseconds.
+    pub mono_ms: u64,
+    /// Unix milliseconds of the sale clock, by which entries pass.
+    pub sale_ms: u64,
+}
+
+/// A refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Listed with effect block.
+    Blocked,
+    /// Listed with effect slow, and not yet due again.
+    Slowed {
+        /// When he is. Without jitter: that is the caller's.
+        retry_after_ms: u32,
+    },
+}
+
+/// What a snapshot said of a connection's one user, address and device.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
+    /// Of the snapshot.
+    mark: u64,
+    /// When it is no longer known.
+    until_ms: u64,
+    says: Says,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says {
+    Nothing,
+    Slowed,
+    Blocked,
+}
+
+/// What one connection keeps; it belongs to one user, address and device.
+#[derive(Debug)]
+pub struct HeldVerdict(Cell<Verdict>);
+
+impl HeldVerdict {
+    /// As long as nothing was ever listed: nothing is to be looked up.
+    pub const fn new() -> Self {
+        Self(Cell::new(Verdict { mark: NOBODY_LISTED, until_ms: u64::MAX, says: Says::Nothing }))
+    }
+}
+
+impl Default for HeldVerdict {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The mark of snapshots in which nobody is listed; others have a number that is never given twice.
+const NOBODY_LISTED: u64 = 0;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Risk {
+    lists: ArcSwap<Lists>,
+    mark: AtomicU64,
+    marks: AtomicU64,
+    slowed: Slowed,
+    slow_interval_ms: u64,
+}
+
+impl Risk {
+    /// With empty lists. A slowed subject passes once in `slow_interval_ms`.
+    pub fn new(slow_interval_ms: u64) -> Self {
+        Self {
+            lists: ArcSwap::default(),
+            mark: AtomicU64::new(NOBODY_LISTED),
+            marks: AtomicU64::new(NOBODY_LISTED),
+            slowed: Slowed::default(),
+            slow_interval_ms,
+        }
+    }
+
+    /// The lists in force.
+    pub fn lists(&self) -> Arc<Lists> {
+        self.lists.load_full()
+    }
+
+    /// Puts lists in force: whoever asks from now on is judged by them.
+    pub fn publish(&self, lists: Lists) {
+        let mark = if lists.is_empty() {
+            NOBODY_LISTED
+        } else {
+            self.marks.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+        };
+        self.lists.store(Arc::new(lists));
+        // Whoever sees the mark sees the lists; one who sees the lists under the old mark looks once more.
+        self.mark.store(mark, Ordering::Release);
+    }
+
+    /// May this request pass?
+    pub fn check(&self, now: RiskTime, who: &Who<'_>) -> Result<(), Refused> {
+        if self.mark.load(Ordering::Acquire) == NOBODY_LISTED {
+            return Ok(());
+        }
+        self.look_up(now, who).1
+    }
+
+    /// [`check`](Self::check) for a connection that is always the same user, address and device.
+    #[inline]
+    pub fn check_held(&self, now: RiskTime, held: &HeldVerdict, who: &Who<'_>) -> Result<(), Refused> {
+        let mark = self.mark.load(Ordering::Acquire);
+        let verdict = held.0.get();
+        if verdict.mark == mark && now.sale_ms < verdict.until_ms {
+            match verdict.says {
+                Says::Nothing => return Ok(()),
+                Says::Blocked => return Err(Refused::Blocked),
+                // Each request takes its turn.
+                Says::Slowed => {}
+            }
+        }
+        self.look_again(now, mark, held, who)
+    }
+
+    #[cold]
+    fn look_again(&self, now: RiskTime, mark: u64, held: &HeldVerdict, who: &Who<'_>) -> Result<(), Refused> {
+        if mark == NOBODY_LISTED {
+            held.0.set(HeldVerdict::new().0.get());
+            return Ok(());
+        }
+        let (verdict, outcome) = self.look_up(now, who);
+        held.0.set(Verdict { mark, ..verdict });
+        outcome
+    }
+
+    fn look_up(&self, now: RiskTime, who: &Who<'_>) -> (Verdict, Result<(), Refused>) {
+        let found = self.lists.load().find(who, now.sale_ms);
+        let verdict = |says| Verdict { mark: NOBODY_LISTED, until_ms: found.until_ms, says };
+        if found.is_blocked {
+            return (verdict(Says::Blocked), Err(Refused::Blocked));
+        }
+        let mut outcome = Ok(());
+        // Each of his names takes its turn: a thousand slowed users of one slowed device are one.
+        for subject in found.slowed.into_iter().flatten() {
+            let passed = self.slowed.pass(subject, now.mono_ms, self.slow_interval_ms);
+            if let Err(retry_after_ms) = passed {
+                outcome = Err(Refused::Slowed { retry_after_ms });
+                break;
+            }
+        }
+        let says = if found.slowed.iter().any(Option::is_some) { Says::Slowed } else { Says::Nothing };
+        (verdict(says), outcome)
+    }
+}

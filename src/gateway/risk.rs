@@ -1,0 +1,254 @@
+//! The risk lists that the gateway goes by, and the task that follows the store's.
+//!
+//! One task per gateway. It reads everything once, before the port opens, then what changes, step by step; and everything
+//! again when the store has forgotten steps or has lost something. New lists are made on a thread of their own, however
+//! many entries come at once: neither a worker nor the stock task waits for that. While the store is away what was known last
+//! stays in force. A store that comes back without what it had, as Redis may, is given it back. What cannot be read lists
+//! nobody; it is told once and counted.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::counters::{Event, Sheet};
+use super::explain::LastBuy;
+use super::settings::RiskSettings;
+use super::trouble::Trouble;
+use super::{Core, Gateway};
+use crate::admission::risk::{Effect, Listed, Lists, Risk, Subject, SubjectError, SubjectKind};
+use crate::protocol::UserId;
+use crate::store::StoreError;
+use crate::store::risk::{Change, Followed, NewEntry, RiskStore, STEP_ENTRIES};
+
+/// One wait for a change.
+const WAIT: Duration = Duration::from_secs(1);
+/// After a failure, and after everything had to be read again.
+const BACK_OFF: Duration = Duration::from_millis(50);
+/// Entries worked into the lists at a time, when all are read.
+const PORTION: usize = 50_000;
+/// Names of unreadable entries that are told.
+const TOLD_MAX: usize = 100;
+
+/// What is known of the lists besides themselves.
+#[derive(Debug, Default)]
+pub(super) struct RiskState {
+    /// Of the last change in force.
+    version: AtomicU64,
+    /// When the store last said that this is how they stand; monotonic milliseconds.
+    confirmed_ms: AtomicU64,
+    /// Entries that were told as unreadable.
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl RiskState {
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// For how long nobody has confirmed that they stand so.
+    pub(super) fn age_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.confirmed_ms.load(Ordering::Relaxed))
+    }
+}
+
+/// The rung, with empty lists.
+pub(super) fn rung(settings: &RiskSettings) -> Risk {
+    Risk::new(u64::try_from(settings.slow_interval.as_millis()).unwrap_or(u64::MAX))
+}
+
+type Changes = Vec<(Subject, Option<(Effect, u64)>)>;
+
+/// What of these changes can be read.
+fn readable(core: &Core, sheet: &Sheet, changes: Vec<Change>) -> Changes {
+    let mut read = Vec::with_capacity(changes.len());
+    for Change { subject: text, listed } in changes {
+        let parse = || {
+            let subject = text.parse()?;
+            let listed = match listed {
+                Some((effect, until_ms)) => Some((effect.parse()?, until_ms)),
+                None => None,
+            };
+            Ok::<_, SubjectError>((subject, listed))
+        };
+        match parse() {
+            Ok(change) => read.push(change),
+            Err(why) => {
+                sheet.event(Event::RiskIgnored, 1);
+                let mut told = core.risk.told.lock().unwrap_or_else(PoisonError::into_inner);
+                if told.len() < TOLD_MAX && told.insert(text.clone()) {
+                    tracing::warn!(entry = text, "an entry of the risk lists is ignored: {why}");
+                }
+            }
+        }
+    }
+    read
+}
+
+/// The lists after these changes, made where nobody waits for the thread.
+async fn made(core: &Core, lists: Lists, changes: Changes) -> Result<Lists, StoreError> {
+    let now_ms = core.clock.now().sale_ms;
+    let made = tokio::task::spawn_blocking(move || lists.with(changes, now_ms)).await;
+    made.map_err(|_| StoreError::Unavailable("the gateway ends".to_owned()))
+}
+
+/// Reads them for the first time: right before the port opens.
+pub(super) async fn read_before_opening<S: RiskStore>(core: &Core, store: &S) -> Result<(), StoreError> {
+    read_all(core, store, &core.counters.sheet(), false).await
+}
+
+/// Runs until the gateway stops it.
+pub(super) async fn follow<S: RiskStore>(core: Arc<Core>, store: Arc<S>) {
+    let sheet = core.counters.sheet();
+    let mut trouble = Trouble::new("the risk lists cannot be read; those known last stay in force");
+    loop {
+        match step(&core, store.as_ref(), &sheet).await {
+            Ok(true) => trouble.over(),
+            Ok(false) => {
+                trouble.over();
+                tokio::time::sleep(BACK_OFF).await;
+            }
+            Err(error) => {
+                trouble.happened(&error);
+                tokio::time::sleep(BACK_OFF).await;
+            }
+        }
+    }
+}
+
+/// Waits for a change and puts it in force. False: all had to be read.
+async fn step<S: RiskStore>(core: &Core, store: &S, sheet: &Sheet) -> Result<bool, StoreError> {
+    let asked_ms = core.clock.now().mono_ms();
+    let (version, changes) = match store.risk_changes(core.risk.version(), WAIT).await? {
+        Followed::Changes { version, changes } => (version, changes),
+        Followed::Overrun => return read_all(core, store, sheet, false).await.map(|()| false),
+        Followed::Lost => return read_all(core, store, sheet, true).await.map(|()| false),
+    };
+    if !changes.is_empty() {
+        let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
+        let changes = readable(core, sheet, changes);
+        let lists = made(core, Lists::clone(&core.funnel.risk.lists()), changes).await?;
+        core.funnel.risk.publish(lists);
+        sheet.event(Event::RiskChanged, count);
+        core.risk.version.store(version, Ordering::Relaxed);
+    }
+    core.risk.confirmed_ms.store(asked_ms, Ordering::Relaxed);
+    Ok(true)
+}
+
+/// Reads everything and puts it in force. Where the store has lost something, what is known here stays, and goes back.
+async fn read_all<S: RiskStore>(
+    core: &Core,
+    store: &S,
+    sheet: &Sheet,
+    is_lost: bool,
+) -> Result<(), StoreError> {
+    let asked_ms = core.clock.now().mono_ms();
+    let known = core.funnel.risk.lists();
+    // Before the first page: what is changed meanwhile is read after it.
+    let version = store.risk_version().await?;
+    let mut lists = known.emptied();
+    let (mut portion, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = store.risk_scan(cursor.as_deref()).await?;
+        portion.extend(readable(core, sheet, page.found));
+        cursor = page.next;
+        if portion.len() >= PORTION || cursor.is_none() {
+            lists = made(core, lists, std::mem::take(&mut portion)).await?;
+        }
+        if cursor.is_none() {
+            break;
+        }
+    }
+    let mut missing = Vec::new();
+    if is_lost {
+        (lists, missing) = with_missing(core, lists, Arc::clone(&known)).await?;
+    }
+    core.funnel.risk.publish(lists);
+    sheet.event(Event::RiskReadAll, 1);
+    put_back(store, sheet, &missing).await?;
+    // Not before: what could not be put back counts as lost the next time, too.
+    core.risk.version.store(version, Ordering::Relaxed);
+    core.risk.confirmed_ms.store(asked_ms, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The lists with what is known besides, and what that is.
+async fn with_missing(
+    core: &Core,
+    lists: Lists,
+    known: Arc<Lists>,
+) -> Result<(Lists, Vec<NewEntry>), StoreError> {
+    let now_ms = core.clock.now().sale_ms;
+    let made = tokio::task::spawn_blocking(move || {
+        let missing: Vec<_> = known.iter(now_ms).filter(|listed| !lists.contains(&listed.subject)).collect();
+        let entries = missing.iter().map(|listed| NewEntry {
+            subject: listed.subject.to_string(),
+            effect: listed.effect.name().to_owned(),
+            until_ms: listed.until_ms,
+            who: "a gateway".to_owned(),
+            why: "put back: the store had lost it, and with it who listed it and why".to_owned(),
+        });
+        let entries = entries.collect();
+        let changes = missing.into_iter().map(|one| (one.subject, Some((one.effect, one.until_ms))));
+        (lists.with(changes.collect(), now_ms), entries)
+    });
+    made.await.map_err(|_| StoreError::Unavailable("the gateway ends".to_owned()))
+}
+
+async fn put_back<S: RiskStore>(store: &S, sheet: &Sheet, missing: &[NewEntry]) -> Result<(), StoreError> {
+    let mut restored = 0_u64;
+    for step in missing.chunks(STEP_ENTRIES) {
+        restored = restored.saturating_add(store.risk_restore(step).await?);
+    }
+    if restored > 0 {
+        tracing::warn!(
+            restored,
+            "the store had lost entries of the risk lists that are in force here; they were put back"
+        );
+        sheet.event(Event::RiskRestored, restored);
+    }
+    Ok(())
+}
+
+/// How the risk lists stand on a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RiskStatus {
+    /// Of the last change in force.
+    pub version: u64,
+    /// For how long the store has not confirmed it.
+    pub age_ms: u64,
+    /// Users listed; of each kind some whose time has passed may be counted.
+    pub users: usize,
+    /// Blocks of addresses listed.
+    pub ips: usize,
+    /// Devices listed.
+    pub devices: usize,
+}
+
+impl Gateway {
+    /// How the risk lists stand here.
+    pub fn risk_status(&self) -> RiskStatus {
+        let core = self.core();
+        let lists = core.funnel.risk.lists();
+        RiskStatus {
+            version: core.risk.version(),
+            age_ms: core.risk.age_ms(core.clock.now().mono_ms()),
+            users: lists.len(SubjectKind::User),
+            ips: lists.len(SubjectKind::Ip),
+            devices: lists.len(SubjectKind::Device),
+        }
+    }
+
+    /// What is listed of somebody here, by whichever of his names is given.
+    pub fn risk_of(&self, user: Option<UserId>, ip: Option<IpAddr>, device: Option<&str>) -> Vec<Listed> {
+        let core = self.core();
+        core.funnel.risk.lists().of(user, ip, device, core.clock.now().sale_ms)
+    }
+
+    /// What became of a user's last BUY here, if it is remembered.
+    pub fn last_buy(&self, user: UserId) -> Option<LastBuy> {
+        self.core().funnel.explain.of(user)
+    }
+}
