@@ -1,7 +1,7 @@
-//! The operators' HTTP port: /livez, /readyz, /metrics, and /switches where there are any.
+//! The operators' HTTP port: /livez, /readyz, /metrics, and /switches and /risk where there are any.
 //!
 //! One task of its own on a listener of its own, by default on loopback only. It reads what the process knows of
-//! itself through a [`Probe`], and changes nothing but switches. A request that it does not know gets 404.
+//! itself through a [`Probe`], and changes nothing but switches and risk lists. A request that it does not know gets 404.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,6 +16,8 @@ use axum::{Json, Router};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
+use super::http_risk::{self, Asked, Explanation, RiskView};
+use super::risk::{RiskDone, RiskError, RiskRequest};
 use super::switches::{SetDone, SetError, SetRequest, SwitchView};
 
 /// What a process tells of itself.
@@ -35,6 +37,23 @@ pub trait Probe: Send + Sync + 'static {
     ) -> impl Future<Output = Option<Result<SetDone, SetError>>> + Send {
         let _ = request;
         std::future::ready(None)
+    }
+    /// How the risk lists that it goes by stand; `None` where it goes by none, or is not there yet.
+    fn risk(&self) -> Option<RiskView> {
+        None
+    }
+    /// Changes them, for all that go by them; `None` as above.
+    fn change_risk(
+        &self,
+        request: RiskRequest,
+    ) -> impl Future<Output = Option<Result<RiskDone, RiskError>>> + Send {
+        let _ = request;
+        std::future::ready(None)
+    }
+    /// Why somebody was turned away; `None` as above.
+    fn explain(&self, asked: &Asked) -> Option<Explanation> {
+        let _ = asked;
+        None
     }
 }
 
@@ -58,6 +77,8 @@ pub async fn serve<P: Probe>(listener: TcpListener, probe: Arc<P>) -> std::io::R
         .route("/readyz", get(ready::<P>))
         .route("/metrics", get(metrics::<P>))
         .route("/switches", get(switches::<P>).post(set_switch::<P>))
+        .route("/risk", get(http_risk::risk::<P>).post(http_risk::change_risk::<P>))
+        .route("/risk/explain", get(http_risk::explain::<P>))
         .with_state(probe);
     axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await
 }
@@ -88,8 +109,8 @@ async fn set_switch<P: Probe>(
     headers: HeaderMap,
     request: Result<Json<SetRequest>, JsonRejection>,
 ) -> Response {
-    if let Some(why) = not_from_here(peer, &headers) {
-        return refused(StatusCode::FORBIDDEN, why);
+    if let Some(why) = not_from_here(peer, &headers, "switches", "rushgate switch set") {
+        return refused(StatusCode::FORBIDDEN, &why);
     }
     let Json(request) = match request {
         Ok(request) => request,
@@ -103,25 +124,29 @@ async fn set_switch<P: Probe>(
     }
 }
 
-fn not_from_here(peer: SocketAddr, headers: &HeaderMap) -> Option<&'static str> {
+/// Why this request is not for this machine alone; `what` it is about, and the command for that.
+pub(super) fn not_from_here(
+    peer: SocketAddr,
+    headers: &HeaderMap,
+    what: &str,
+    command: &str,
+) -> Option<String> {
     if !peer.ip().to_canonical().is_loopback() {
-        return Some(
-            "switches are set from the gateway's own machine; there, or anywhere: rushgate switch set",
-        );
+        return Some(format!("{what} are for the gateway's own machine; there, or anywhere: {command}"));
     }
     let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    is_browser.then_some("switches are not set by web pages; use curl, or rushgate switch set")
+    is_browser.then(|| format!("{what} are not for web pages; use curl, or {command}"))
 }
 
 fn no_switches() -> Response {
     refused(StatusCode::NOT_FOUND, "this process obeys no switches, or is only starting")
 }
 
-fn refused(status: StatusCode, why: &str) -> Response {
+pub(super) fn refused(status: StatusCode, why: &str) -> Response {
     json(status, &serde_json::json!({ "error": why }))
 }
 
-fn json(status: StatusCode, body: &impl Serialize) -> Response {
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let text = serde_json::to_string(body).unwrap_or_default();
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{text}\n")).into_response()
 }
@@ -140,7 +165,8 @@ mod tests {
                 .extend(name.map(|name| (name.parse::<header::HeaderName>().unwrap(), "x".parse().unwrap())));
             headers
         };
-        let refused = |peer: &str, name| not_from_here(peer.parse().unwrap(), &with(name)).is_some();
+        let refused =
+            |peer: &str, name| not_from_here(peer.parse().unwrap(), &with(name), "switches", "").is_some();
         assert!(
             !refused("127.0.0.1:9", None)
                 && !refused("[::1]:9", None)

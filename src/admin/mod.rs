@@ -5,4 +5,6 @@
 
 pub mod activities;
 pub mod http;
+pub mod http_risk;
+pub mod risk;
 pub mod switches;

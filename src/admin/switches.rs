@@ -125,7 +125,7 @@ pub async fn set<S: SwitchStore>(store: &S, request: SetRequest) -> Result<SetDo
 }
 
 /// It goes into logs and tables, on one line.
-fn check_text(text: &str, chars_max: usize) -> Result<(), String> {
+pub(super) fn check_text(text: &str, chars_max: usize) -> Result<(), String> {
     if text.trim().is_empty() {
         return Err("is empty; it is kept with the switch for whoever asks later".to_owned());
     }

@@ -13,6 +13,10 @@ mod obedience;
 mod output;
 mod probe;
 mod production;
+mod risk;
+mod risk_args;
+mod risk_explain;
+mod risk_import;
 mod serve;
 mod startup;
 mod stop_signals;
@@ -53,6 +57,8 @@ enum Command {
     Activity(activity::ActivityArgs),
     /// Close and open entries, choose what is logged, drain a gateway, while a sale runs.
     Switch(switch::SwitchArgs),
+    /// Block and slow down users, addresses and devices, and say why somebody was turned away.
+    Risk(risk::RiskArgs),
     /// Make tokens for development, and say why one is refused.
     Token(token::TokenArgs),
 }
@@ -87,6 +93,7 @@ pub fn run() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Activity(args) => activity::run(args),
         Command::Switch(args) => switch::run(args),
+        Command::Risk(args) => risk::run(args),
         Command::Token(args) => token::run(args),
     };
     match result {

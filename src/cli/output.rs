@@ -25,6 +25,11 @@ impl Failure {
         Self { code: 2, message: message.into() }
     }
 
+    /// Why.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Prints the message to stderr and gives the exit code.
     pub(super) fn report(self) -> ExitCode {
         let text = self.message.trim_end();

@@ -6,9 +6,12 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 use crate::admin::http::{Probe, SwitchesView};
+use crate::admin::http_risk::{Asked, Explanation, LastBuyView, ListedView, RiskView};
+use crate::admin::risk::{RiskDone, RiskError, RiskPlace, RiskRequest, change};
 use crate::admin::switches::{SetDone, SetError, SetRequest, SwitchPlace, set, views};
 use crate::admission::identity::IdentityError;
-use crate::gateway::{Ending, Event, Gateway, PassedEnding, Rung};
+use crate::admission::risk::Listed;
+use crate::gateway::{Ending, Event, Gateway, PassedEnding, RiskStatus, Rung};
 use crate::store::shared::KeeperState;
 use crate::store::switches::Switches;
 
@@ -22,6 +25,7 @@ struct Serving {
     /// Where the store is shared.
     keeper: Option<watch::Receiver<KeeperState>>,
     switches: SwitchPlace,
+    risk: RiskPlace,
 }
 
 impl ServeProbe {
@@ -31,8 +35,9 @@ impl ServeProbe {
         gateway: Gateway,
         keeper: Option<watch::Receiver<KeeperState>>,
         switches: SwitchPlace,
+        risk: RiskPlace,
     ) -> Arc<Gateway> {
-        let serving = self.0.get_or_init(|| Serving { gateway: Arc::new(gateway), keeper, switches });
+        let serving = self.0.get_or_init(|| Serving { gateway: Arc::new(gateway), keeper, switches, risk });
         Arc::clone(&serving.gateway)
     }
 }
@@ -48,6 +53,7 @@ impl Probe for ServeProbe {
     fn metrics(&self) -> String {
         let Some(Serving { gateway, keeper, .. }) = self.0.get() else { return String::new() };
         let mut text = metrics(gateway);
+        put_risk(&mut text, gateway);
         if let Some(keeper) = keeper {
             put_keeper(&mut text, *keeper.borrow());
         }
@@ -72,6 +78,33 @@ impl Probe for ServeProbe {
     async fn set_switch(&self, request: SetRequest) -> Option<Result<SetDone, SetError>> {
         let Serving { switches, .. } = self.0.get()?;
         Some(set(switches, request).await)
+    }
+
+    fn risk(&self) -> Option<RiskView> {
+        let gateway = &self.0.get()?.gateway;
+        let RiskStatus { version, age_ms, users, ips, devices } = gateway.risk_status();
+        Some(RiskView { gateway: gateway.process().0, version, age_ms, users, ips, devices })
+    }
+
+    async fn change_risk(&self, request: RiskRequest) -> Option<Result<RiskDone, RiskError>> {
+        Some(change(&self.0.get()?.risk, request).await)
+    }
+
+    fn explain(&self, asked: &Asked) -> Option<Explanation> {
+        let gateway = &self.0.get()?.gateway;
+        let listed = gateway.risk_of(asked.user, asked.ip, asked.device.as_deref()).into_iter();
+        let listed = listed.map(|Listed { subject, effect, until_ms }| ListedView {
+            subject: subject.to_string(),
+            effect: effect.name().to_owned(),
+            until_ms,
+        });
+        let last_buy = asked.user.and_then(|user| gateway.last_buy(user)).map(|buy| LastBuyView {
+            rung: buy.rung.name().to_owned(),
+            status: (buy.rung != Rung::Passed).then(|| buy.status.name().to_owned()),
+            activity: buy.activity.0,
+            at_ms: u64::from(buy.at_s).saturating_mul(1000),
+        });
+        Some(Explanation { gateway: gateway.process().0, listed: listed.collect(), last_buy })
     }
 }
 
@@ -111,10 +144,6 @@ fn metrics(gateway: &Gateway) -> String {
             Event::SwitchIgnored,
         ),
         ("rushgate_switches_restored_total", "Switches the store had lost, put back", Event::SwitchRestored),
-        ("rushgate_risk_changes_total", "Changes of the risk lists put in force", Event::RiskChanged),
-        ("rushgate_risk_read_all_total", "Times all of the risk lists was read", Event::RiskReadAll),
-        ("rushgate_risk_ignored_total", "Times a risk list held what is no entry", Event::RiskIgnored),
-        ("rushgate_risk_restored_total", "Entries the store had lost, put back", Event::RiskRestored),
         (
             "rushgate_token_keys_changed_total",
             "Times the token keys in force became others",
@@ -130,7 +159,6 @@ fn metrics(gateway: &Gateway) -> String {
     }
     let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
     let (keys, obeyed) = (gateway.limiter_keys(), gateway.switches().borrow().clone());
-    let risk = gateway.risk_status();
     for (name, help, value) in [
         ("rushgate_connections", "Connections open", count(gateway.connections())),
         ("rushgate_purchases_unfinished", "Purchases accepted and not answered", count(gateway.unfinished())),
@@ -146,15 +174,33 @@ fn metrics(gateway: &Gateway) -> String {
             gateway.switches_age_ms(),
         ),
         ("rushgate_switches_ignored", "What the store holds that is no switch", count(obeyed.ignored.len())),
+    ] {
+        single(&mut text, name, "gauge", help, value);
+    }
+    text
+}
+
+/// How the risk lists stand.
+fn put_risk(text: &mut String, gateway: &Gateway) {
+    for (name, help, event) in [
+        ("rushgate_risk_changes_total", "Changes of the risk lists put in force", Event::RiskChanged),
+        ("rushgate_risk_read_all_total", "Times all of the risk lists was read", Event::RiskReadAll),
+        ("rushgate_risk_ignored_total", "Times a risk list held what is no entry", Event::RiskIgnored),
+        ("rushgate_risk_restored_total", "Entries the store had lost, put back", Event::RiskRestored),
+    ] {
+        single(text, name, "counter", help, gateway.counters().event_count(event));
+    }
+    let risk = gateway.risk_status();
+    let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
+    for (name, help, value) in [
         ("rushgate_risk_users", "Users on the risk lists", count(risk.users)),
         ("rushgate_risk_ips", "Blocks of addresses on the risk lists", count(risk.ips)),
         ("rushgate_risk_devices", "Devices on the risk lists", count(risk.devices)),
         ("rushgate_risk_version", "The last change of the risk lists that is in force", risk.version),
         ("rushgate_risk_age_ms", "Since the store last confirmed the risk lists", risk.age_ms),
     ] {
-        single(&mut text, name, "gauge", help, value);
+        single(text, name, "gauge", help, value);
     }
-    text
 }
 
 /// What the heartbeat and recoveries have come to.

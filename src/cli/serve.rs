@@ -14,6 +14,7 @@ use super::production::open_shared_store;
 use super::startup::{gateway_settings, open_store, runtime, verifier};
 use super::stop_signals::StopSignals;
 use super::{ConfigArgs, Failure};
+use crate::admin::risk::RiskPlace;
 use crate::admin::switches::SwitchPlace;
 use crate::admission::limits::Limits;
 use crate::config::{Config, KeyFiles, StoreKind};
@@ -70,6 +71,9 @@ trait ServedStore: ReservationStore + Catalogue + SwitchStore + RiskStore {
 
     /// Where the admin port sets switches.
     fn switch_place(self: &Arc<Self>) -> SwitchPlace;
+
+    /// Where the admin port changes risk lists.
+    fn risk_place(self: &Arc<Self>) -> RiskPlace;
 }
 
 impl ServedStore for SqliteStore {
@@ -85,6 +89,10 @@ impl ServedStore for SqliteStore {
 
     fn switch_place(self: &Arc<Self>) -> SwitchPlace {
         SwitchPlace::Served(Arc::clone(self))
+    }
+
+    fn risk_place(self: &Arc<Self>) -> RiskPlace {
+        RiskPlace::Served(Arc::clone(self))
     }
 }
 
@@ -104,6 +112,10 @@ impl ServedStore for SharedStore {
 
     fn switch_place(self: &Arc<Self>) -> SwitchPlace {
         SwitchPlace::Redis(self.redis().clone())
+    }
+
+    fn risk_place(self: &Arc<Self>) -> RiskPlace {
+        RiskPlace::Redis(self.redis().clone())
     }
 }
 
@@ -134,7 +146,7 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
         }
     };
     let (gateway, store) = started?;
-    let gateway = probe.serves(gateway, store.keeper_state(), store.switch_place());
+    let gateway = probe.serves(gateway, store.keeper_state(), store.switch_place(), store.risk_place());
     if let Some(addr) = gateway.proxy_addr() {
         tracing::info!(%addr, "serves balancers that send PROXY headers");
     }

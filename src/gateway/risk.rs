@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::task::AbortHandle;
+
 use super::counters::{Event, Sheet};
 use super::explain::LastBuy;
 use super::settings::RiskSettings;
@@ -93,13 +95,13 @@ async fn made(core: &Core, lists: Lists, changes: Changes) -> Result<Lists, Stor
     made.map_err(|_| StoreError::Unavailable("the gateway ends".to_owned()))
 }
 
-/// Reads them for the first time: right before the port opens.
-pub(super) async fn read_before_opening<S: RiskStore>(core: &Core, store: &S) -> Result<(), StoreError> {
-    read_all(core, store, &core.counters.sheet(), false).await
+/// Reads them for the first time, before the port opens, and follows them from then on.
+pub(super) async fn start<S: RiskStore>(core: &Arc<Core>, store: &Arc<S>) -> Result<AbortHandle, StoreError> {
+    read_all(core, store.as_ref(), &core.counters.sheet(), false).await?;
+    Ok(tokio::spawn(follow(Arc::clone(core), Arc::clone(store))).abort_handle())
 }
 
-/// Runs until the gateway stops it.
-pub(super) async fn follow<S: RiskStore>(core: Arc<Core>, store: Arc<S>) {
+async fn follow<S: RiskStore>(core: Arc<Core>, store: Arc<S>) {
     let sheet = core.counters.sheet();
     let mut trouble = Trouble::new("the risk lists cannot be read; those known last stay in force");
     loop {

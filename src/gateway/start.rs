@@ -143,15 +143,12 @@ impl Gateway {
         let lookup_task = lookup_task.run(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(lookup_task).abort_handle());
         switches::read_before_opening(&core, store.as_ref()).await?;
-        risk::read_before_opening(&core, store.as_ref()).await?;
-        let follow_risk = risk::follow(Arc::clone(&core), Arc::clone(&store));
-        tasks.push(tokio::spawn(follow_risk).abort_handle());
+        tasks.push(risk::start(&core, &store).await?);
         let follow_switches = switches::follow(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(follow_switches).abort_handle());
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
         tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
-        let stop_workers = watch::Sender::new(false);
-        let process = registration.process;
+        let (stop_workers, process) = (watch::Sender::new(false), registration.process);
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
         key_file::follow(&gateway.core).map_err(StartError::Worker)?;
         gateway.start_workers(listeners).map_err(StartError::Worker)?;

@@ -58,7 +58,7 @@ type PageOf<K> = Arc<[Slot<K>]>;
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Pages<K> {
-    pages: Box<[PageOf<K>]>,
+    by_hash: Box<[PageOf<K>]>,
     hasher: RandomState,
     len: usize,
 }
@@ -66,8 +66,8 @@ pub(super) struct Pages<K> {
 impl<K: Clone + Eq + Hash> Default for Pages<K> {
     fn default() -> Self {
         let empty: PageOf<K> = Arc::default();
-        let pages = (0..PAGES).map(|_| Arc::clone(&empty)).collect();
-        Self { pages, hasher: RandomState::default(), len: 0 }
+        let by_hash = (0..PAGES).map(|_| Arc::clone(&empty)).collect();
+        Self { by_hash, hasher: RandomState::default(), len: 0 }
     }
 }
 
@@ -89,7 +89,7 @@ impl<K: Clone + Eq + Hash> Pages<K> {
 
     /// How a key stands, whether or not its time has passed.
     pub(super) fn find(&self, hash: u64, is: impl Fn(&K) -> bool) -> Option<Standing> {
-        let page = self.pages.get(page_of(hash))?;
+        let page = self.by_hash.get(page_of(hash))?;
         let own = scale(hash, page.len());
         let (before, from) = page.split_at_checked(own)?;
         // There is an empty slot, or none at all.
@@ -106,7 +106,7 @@ impl<K: Clone + Eq + Hash> Pages<K> {
         }
         let mut after = self.clone();
         for (number, changes) in by_page {
-            let Some(page) = after.pages.get_mut(number) else { continue };
+            let Some(page) = after.by_hash.get_mut(number) else { continue };
             let (slots, len_before, len_after) = self.changed(page, changes, now_ms);
             *page = slots;
             after.len = after.len.saturating_sub(len_before).saturating_add(len_after);
@@ -142,13 +142,13 @@ impl<K: Clone + Eq + Hash> Pages<K> {
 
     /// Every key with how it stands.
     pub(super) fn iter(&self) -> impl Iterator<Item = &(K, Standing)> {
-        self.pages.iter().flat_map(|page| page.iter().flatten())
+        self.by_hash.iter().flat_map(|page| page.iter().flatten())
     }
 
     /// What the slots take, without what keys hold elsewhere.
     #[cfg(test)]
     pub(super) fn slot_bytes(&self) -> usize {
-        self.pages.iter().map(|page| size_of_val::<[Slot<K>]>(page)).sum()
+        self.by_hash.iter().map(|page| size_of_val::<[Slot<K>]>(page)).sum()
     }
 }
 

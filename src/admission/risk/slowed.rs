@@ -12,7 +12,9 @@ use crossbeam::utils::CachePadded;
 /// Slots of a set.
 const WAYS: usize = 8;
 /// 65,536 slots: 512 KiB (1 MiB where lines are padded to pairs).
-const SETS: usize = 8192;
+const SETS: usize = 1 << SET_BITS;
+const SET_BITS: u32 = 13;
+const SET_MASK: u64 = (1 << SET_BITS) - 1;
 /// A slot: tag above, monotonic milliseconds below.
 const TIME_BITS: u32 = 40;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
@@ -34,8 +36,7 @@ impl Slowed {
     /// May this subject pass at this time (monotonic milliseconds)? Then not again for `interval_ms`. Otherwise: in how
     /// many milliseconds it may.
     pub(super) fn pass(&self, subject: u64, now_ms: u64, interval_ms: u64) -> Result<(), u32> {
-        let sets = u64::try_from(SETS).unwrap_or(1);
-        let number = usize::try_from(subject % sets).unwrap_or_default();
+        let number = usize::try_from(subject & SET_MASK).unwrap_or_default();
         let Some(set) = self.sets.get(number) else { return Ok(()) };
         let tag = subject >> TIME_BITS;
         let next = tag << TIME_BITS | now_ms.saturating_add(interval_ms) & TIME_MASK;

@@ -37,7 +37,7 @@ struct Record {
 
 impl RiskStore for RedisShards {
     async fn risk_add(&self, entries: &[NewEntry]) -> Result<u64, StoreError> {
-        let mut version = self.risk_version().await?;
+        let mut version = if entries.is_empty() { self.risk_version().await? } else { 0 };
         for step in entries.chunks(STEP_ENTRIES) {
             version = self.put_risk(library::RISK_ADD, "listing", step).await?.0;
         }
