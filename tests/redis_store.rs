@@ -35,6 +35,10 @@ mod redis_installation;
 mod repetition;
 #[path = "store_contract/replay.rs"]
 mod replay;
+#[path = "store_contract/risk.rs"]
+mod risk;
+#[path = "redis_store/risk.rs"]
+mod risk_in_redis;
 #[path = "redis_store/rules.rs"]
 mod rules;
 #[path = "store_contract/suite.rs"]

@@ -23,10 +23,14 @@ mod operators;
 mod random;
 #[path = "store_contract/replay.rs"]
 mod replay;
+#[path = "store_contract/risk.rs"]
+mod risk;
 #[path = "store_contract/sqlite.rs"]
 mod sqlite;
 #[path = "store_contract/sqlite_faults.rs"]
 mod sqlite_faults;
+#[path = "store_contract/sqlite_risk.rs"]
+mod sqlite_risk;
 #[path = "store_contract/sqlite_switches.rs"]
 mod sqlite_switches;
 #[path = "store_contract/suite.rs"]

@@ -18,7 +18,9 @@ local function risk_next(keys)
 end
 
 local function risk_log(keys, kept, version, last, lines, is_new)
-  redis.call('XADD', keys[2], 'MAXLEN', kept, version .. '-0', 'p', last, 'c', concat(lines, '\n'))
+  -- A hash that was lost alone has no past, whatever the stream knows of one: who follows has to notice.
+  local before = is_new and 0 or last
+  redis.call('XADD', keys[2], 'MAXLEN', kept, version .. '-0', 'p', before, 'c', concat(lines, '\n'))
   if is_new then
     redis.call('HSET', keys[1], 'born', version)
   end
