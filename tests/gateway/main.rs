@@ -33,6 +33,7 @@ mod proxy;
 mod purchase;
 mod pushes;
 mod rate_switches;
+mod risk;
 mod service;
 mod slow_readers;
 mod switches;

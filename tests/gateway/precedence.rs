@@ -31,15 +31,16 @@ enum Fault {
     OverLimit,
     Upcoming,
     Over,
+    Blocked,
     SoldOut,
 }
 
 use Fault::{
-    Already, Crc, EntryClosed, Expired, Flags, IdZero, InFlight, Length, NoActivity, NoSku, NoUser, Over,
-    OverLimit, QuantityZero, ShortBody, SoldOut, TlvStructure, Unauthenticated, Upcoming, Version,
+    Already, Blocked, Crc, EntryClosed, Expired, Flags, IdZero, InFlight, Length, NoActivity, NoSku, NoUser,
+    Over, OverLimit, QuantityZero, ShortBody, SoldOut, TlvStructure, Unauthenticated, Upcoming, Version,
 };
 
-const FAULTS: [Fault; 22] = [
+const FAULTS: [Fault; 23] = [
     Length,
     Version,
     Crc,
@@ -61,6 +62,7 @@ const FAULTS: [Fault; 22] = [
     OverLimit,
     Upcoming,
     Over,
+    Blocked,
     SoldOut,
 ];
 
@@ -85,6 +87,7 @@ impl Fault {
             NoSku => Status::UnknownSku,
             OverLimit => Status::OverLimit,
             Upcoming => Status::NotStarted,
+            Blocked => Status::Blocked,
             SoldOut => Status::SoldOut,
         }
     }
@@ -111,6 +114,7 @@ const CLOSED: u32 = 1002;
 const UPCOMING: u32 = 1003;
 const OVER: u32 = 1004;
 const CLOSED_UPCOMING: u32 = 1005;
+const BLOCKED_DEVICE: &str = "a blocked device";
 const HOLDER: u64 = 10;
 const TIRED_HOLDER: u64 = 11;
 
@@ -164,6 +168,7 @@ fn scene() -> Scene {
     eventually("the entry is closed", || plain.ask_for(22, &buy(CLOSED, 9, 1)).status == Status::Ended);
     eventually("the article is gone", || plain.ask_for(23, &buy(SALE, GONE, 1)).status == Status::SoldOut);
     eventually("the token expires", || expired.ask_for(24, &result(SALE)).status == Status::TokenExpired);
+    super::risk::in_force(&house, &[&format!("device:{BLOCKED_DEVICE}")], "block", 0);
     house.gate.shut();
     full.send_for(25, &buy(SALE, SKU, 1));
     Scene { house, expired, full, plain, fresh_user: 1_000_000 }
@@ -217,8 +222,10 @@ impl Scene {
             status: 0,
             hint_ms: 0,
         };
-        let tlvs: &[(u16, &[u8])] = if has(NoUser) { &[] } else { &[(tlv::USER, &user)] };
-        let mut bytes = frame(head, tlvs, &body);
+        let user = (!has(NoUser)).then_some((tlv::USER, &user[..]));
+        let device = has(Blocked).then_some((tlv::DEVICE, BLOCKED_DEVICE.as_bytes()));
+        let tlvs: Vec<(u16, &[u8])> = user.into_iter().chain(device).collect();
+        let mut bytes = frame(head, &tlvs, &body);
         if has(TlvStructure) {
             let too_many = u16::try_from(bytes.len() - 24 + 1).unwrap();
             bytes[14..16].copy_from_slice(&too_many.to_be_bytes());
@@ -278,7 +285,7 @@ fn of_every_pair_of_faults_the_first_in_the_list_is_told() {
             }
         }
     }
-    assert!(pairs > 180, "only {pairs} pairs");
+    assert!(pairs > 200, "only {pairs} pairs");
     // And all at once, one after the other taken away.
     let all: Vec<Fault> = FAULTS
         .into_iter()
