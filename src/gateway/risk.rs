@@ -28,8 +28,10 @@ use crate::store::risk::{Change, Followed, NewEntry, RiskStore, STEP_ENTRIES};
 const WAIT: Duration = Duration::from_secs(1);
 /// After a failure, and after everything had to be read again.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// Entries worked into the lists at a time, when all are read.
-const PORTION: usize = 50_000;
+/// Entries worked into the lists at a time, about.
+const PORTION: usize = 200_000;
+/// So many at once, and others are to be expected.
+const MUCH: usize = 2_000;
 /// Names of unreadable entries that are told.
 const TOLD_MAX: usize = 100;
 
@@ -122,11 +124,23 @@ async fn follow<S: RiskStore>(core: Arc<Core>, store: Arc<S>) {
 /// Waits for a change and puts it in force. False: all had to be read.
 async fn step<S: RiskStore>(core: &Core, store: &S, sheet: &Sheet) -> Result<bool, StoreError> {
     let asked_ms = core.clock.now().mono_ms();
-    let (version, changes) = match store.risk_changes(core.risk.version(), WAIT).await? {
-        Followed::Changes { version, changes } => (version, changes),
-        Followed::Overrun => return read_all(core, store, sheet, false).await.map(|()| false),
-        Followed::Lost => return read_all(core, store, sheet, true).await.map(|()| false),
-    };
+    let (mut version, mut changes, mut wait) = (core.risk.version(), Vec::new(), WAIT);
+    loop {
+        match store.risk_changes(version, wait).await? {
+            Followed::Changes { version: last, changes: some } => {
+                let is_much = some.len() >= MUCH;
+                version = last;
+                changes.extend(some);
+                // Somebody lists many: the fewer times the lists are made, the better.
+                if !is_much || changes.len() >= PORTION {
+                    break;
+                }
+                wait = Duration::ZERO;
+            }
+            Followed::Overrun => return read_all(core, store, sheet, false).await.map(|()| false),
+            Followed::Lost => return read_all(core, store, sheet, true).await.map(|()| false),
+        }
+    }
     if !changes.is_empty() {
         let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
         let changes = readable(core, sheet, changes);

@@ -28,6 +28,7 @@ mod rate_switches;
 mod recoveries;
 mod redis_configurations;
 mod refusals;
+mod risk;
 mod sale_clock;
 mod serving;
 mod shared_store;

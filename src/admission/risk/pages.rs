@@ -54,6 +54,7 @@ impl Standing {
 
 type Slot<K> = Option<(K, Standing)>;
 type PageOf<K> = Arc<[Slot<K>]>;
+type Changes<K> = HashMap<K, Option<Standing>, RandomState>;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -100,9 +101,10 @@ impl<K: Clone + Eq + Hash> Pages<K> {
     /// The map after these changes, in their order (`None`: taken off). Drops what has passed from the pages that it
     /// touches.
     pub(super) fn with(&self, changes: Vec<(K, Option<Standing>)>, now_ms: u64) -> Self {
-        let mut by_page: HashMap<usize, HashMap<K, Option<Standing>>> = HashMap::new();
+        let mut by_page: HashMap<usize, Changes<K>, RandomState> = HashMap::default();
         for (key, standing) in changes {
-            by_page.entry(page_of(self.hash(&key))).or_default().insert(key, standing);
+            let hash = self.hash(&key);
+            by_page.entry(page_of(hash)).or_default().insert(key, standing);
         }
         let mut after = self.clone();
         for (number, changes) in by_page {
@@ -115,12 +117,7 @@ impl<K: Clone + Eq + Hash> Pages<K> {
     }
 
     /// The page after these changes; how many keys it had, and has.
-    fn changed(
-        &self,
-        page: &PageOf<K>,
-        changes: HashMap<K, Option<Standing>>,
-        now_ms: u64,
-    ) -> (PageOf<K>, usize, usize) {
+    fn changed(&self, page: &PageOf<K>, changes: Changes<K>, now_ms: u64) -> (PageOf<K>, usize, usize) {
         let here = page.iter().flatten();
         let stays =
             here.clone().filter(|(key, standing)| standing.holds(now_ms) && !changes.contains_key(key));

@@ -112,7 +112,8 @@ impl FromStr for Subject {
     fn from_str(text: &str) -> Result<Self, SubjectError> {
         match text.split_once(':') {
             Some(("user", digits)) => {
-                let id = digits.parse().ok().filter(|id: &u64| id.to_string() == digits);
+                let is_plain = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
+                let id = digits.parse().ok().filter(|_| is_plain);
                 id.and_then(UserId::new).map(Self::User).ok_or_else(|| SubjectError::User(text.to_owned()))
             }
             Some(("ip", block)) => Ok(Self::Ip(block.parse()?)),

@@ -24,9 +24,9 @@ const SHARD: ShardId = ShardId::ALL[0];
 /// Steps that are remembered.
 const STEPS_KEPT: usize = 1000;
 /// Steps told at a time.
-const STEPS_MAX: usize = 50;
+const STEPS_MAX: usize = 100;
 /// Entries that a page has, about: it is made in one go, and everybody else waits meanwhile.
-const PAGE_ENTRIES: usize = 500;
+const PAGE_ENTRIES: usize = 1000;
 
 /// Who and why.
 #[derive(Serialize, Deserialize)]
