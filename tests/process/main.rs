@@ -29,6 +29,7 @@ mod recoveries;
 mod redis_configurations;
 mod refusals;
 mod risk;
+mod risk_commands;
 mod sale_clock;
 mod serving;
 mod shared_store;

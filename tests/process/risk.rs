@@ -127,7 +127,7 @@ fn who_is_blocked_stays_so_while_redis_is_away_and_after_it_is_back_and_after_a_
     let before = gateways.each_ref().map(by_list);
     assert_eq!(clients.each_mut().map(told), [Status::Busy; 2]);
     assert_eq!(gateways.each_ref().map(by_list), before.map(|count| count + 1));
-    others.each_mut().map(told);
+    let _ = others.each_mut().map(told);
     assert_eq!(gateways.each_ref().map(by_list), before.map(|count| count + 1));
     assert_eq!(gateways[0].metric("rushgate_risk_version"), version);
     // Whoever wants to change something is told that it is not possible, at once.
