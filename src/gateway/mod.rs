@@ -22,6 +22,7 @@ mod linger;
 mod listener;
 mod lookups;
 mod named;
+mod notices;
 mod on_sale;
 mod peer;
 mod post;
@@ -41,6 +42,7 @@ mod stock_task;
 mod subscribers;
 mod switches;
 mod trouble;
+mod warm;
 mod worker;
 mod worker_thread;
 

@@ -19,13 +19,10 @@ use super::risk_rung::RiskHeld;
 use super::worker::Worker;
 use crate::admission::identity::IdentityKind;
 use crate::admission::limits::Held;
-use crate::protocol::frame::{FRAME_BYTES_MAX_BEFORE_AUTH, glance};
+use crate::protocol::frame::FRAME_BYTES_MAX_BEFORE_AUTH;
 use crate::protocol::{
     ActivityId, ConnectionKind, Frame, Head, Opcode, Reply, Request, Status, UserId, encode,
 };
-
-/// Frames that are looked at ahead of time.
-const WARM_FRAMES: usize = 64;
 
 /// Whether the connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,21 +95,9 @@ impl Session {
         }
     }
 
-    /// Prepares for the frames at the front of `bytes`, as many as it returns. On a service connection each names
-    /// another user, whose limiter is far away in memory: they are fetched together.
-    pub(super) fn warm(&self, bytes: &[u8]) -> usize {
-        if !matches!(self.stage, Stage::Service { .. }) {
-            return usize::MAX;
-        }
-        let limits = &self.worker.core.funnel.limits;
-        for (opcode, user) in glance(bytes).take(WARM_FRAMES) {
-            match (Opcode::from_wire(opcode), user.and_then(UserId::new)) {
-                (Some(Opcode::Buy), Some(user)) => limits.warm(user),
-                (Some(Opcode::Result | Opcode::Activity), Some(user)) => limits.warm_result(user),
-                _ => {}
-            }
-        }
-        WARM_FRAMES
+    /// Whether it speaks for many users.
+    pub(super) const fn is_service(&self) -> bool {
+        matches!(self.stage, Stage::Service { .. })
     }
 
     /// Handles one complete frame, in the order of precedence that protocol.md gives.
@@ -222,7 +207,7 @@ impl Session {
                     held: self.held(),
                     risk_held: self.held().map(|_| &self.risk_held),
                     device: speaker.device,
-                    names_user: matches!(self.stage, Stage::Service { .. }),
+                    names_user: self.is_service(),
                     activity,
                     sku,
                     quantity,
@@ -271,7 +256,7 @@ impl Session {
 
     /// A service connection hears of the later life of an order that it has asked about.
     fn subscribe_named(&self, user: UserId) {
-        if matches!(self.stage, Stage::Service { .. }) {
+        if self.is_service() {
             self.worker.core.subscribers.subscribe(user, &self.peer, true);
         }
     }
@@ -392,23 +377,6 @@ impl Session {
             _ => 0,
         };
         self.reply(frame, status, hint_ms, &Reply::Empty, out);
-    }
-
-    /// An ERROR frame: for what no known request can be answered with.
-    pub(super) fn error(&self, request_id: u32, status: Status, message: &str, out: &mut BytesMut) {
-        self.worker.sheet.status(status);
-        let head = Head::reply(Opcode::Error, request_id, status, 0);
-        let reply = Reply::Error { message: message.to_owned() };
-        encode(out, head, |_| {}, |body| reply.write(body));
-    }
-
-    /// Tells the client that nothing new is taken.
-    pub(super) fn go_away(&mut self, out: &mut BytesMut) {
-        self.going_away = true;
-        let drain_ms = u32::try_from(self.worker.core.settings.drain_timeout.as_millis()).unwrap_or(u32::MAX);
-        let hint_ms = fastrand::u32(0..=1000);
-        let head = Head::reply(Opcode::Goaway, 0, Status::GoingAway, hint_ms);
-        encode(out, head, |_| {}, |body| Reply::Goaway { drain_ms }.write(body));
     }
 
     /// The connection ends: pushes go elsewhere. What it has in the queue runs to its end.

@@ -4,6 +4,7 @@
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
+    clippy::unnecessary_wraps,
     reason = "tests"
 )]
 
