@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rushgate::admission::Cidr;
+use rushgate::admission::clients::{AppVersion, ClientRules, Platform};
 use rushgate::admission::identity::{MintKey, TokenAlgorithm, VerifyKey};
 use rushgate::admission::limits;
 use rushgate::config::{
@@ -310,6 +311,14 @@ fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
         ("limits.per_ip_overrides", &["[]"], &["{}", "[1]", "[{}]", "x", "[{cidr=\"::1\",rate_per_s=1}]"]),
         ("auth.audience", &["a"], &[""]),
         ("auth.leeway", &["0s", "5m"], &["301s"]),
+        ("clients.platforms", &["", "[]", "ios", "ios,back_end"], &["iOS", "ios,ios", "1", "[\"symbian\"]"]),
+        (
+            "clients.min_version.ios",
+            &["", "3", "3.2", "65535.0.0"],
+            &["v3", "3.2.0.1", "65536", "3.2.0-beta", "-1"],
+        ),
+        ("clients.device_bytes_min", &["0", "64"], &["65", "-1"]),
+        ("clients.device_charset", &["any", "plain"], &["", "ascii"]),
     ]);
 }
 
@@ -685,6 +694,21 @@ fn sections_become_the_settings_of_their_modules() {
         assert_eq!(public.mint_settings(None), Err(MintSettingsError::PrivateKeyNeeded(algorithm)));
         assert_eq!(public.mint_settings(private.clone()).unwrap().key, MintKey::PrivateKeyFile("p".into()));
     }
+}
+
+#[test]
+fn the_least_versions_become_rules_by_platform() {
+    let file =
+        "[clients]\nplatforms = [\"ios\", \"mini_program\"]\nmin_version = { ios = \"3.2\", web = \"1\" }\n";
+    let rules = load(file, &[("RUSHGATE_CLIENTS_MIN_VERSION_MINI_PROGRAM", "0.9.1")], &[]).client_rules();
+    assert_eq!(rules.platforms, [Platform::Ios, Platform::MiniProgram]);
+    let least = [
+        (Platform::Ios, AppVersion([3, 2, 0])),
+        (Platform::Web, AppVersion([1, 0, 0])),
+        (Platform::MiniProgram, AppVersion([0, 9, 1])),
+    ];
+    assert_eq!(rules.min_version, least);
+    assert_eq!(load("", &[], &[]).client_rules(), ClientRules::default(), "by default everything passes");
 }
 
 #[test]

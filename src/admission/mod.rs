@@ -4,6 +4,7 @@
 //! Nothing here fails on what a client sends: it is refused, and by what is told.
 
 mod cidr;
+pub mod clients;
 pub mod identity;
 pub mod limits;
 pub mod risk;

@@ -54,6 +54,7 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
             slow_interval: config.risk.slow_interval,
             explain_slots: config.risk.explain_slots,
         },
+        clients: config.client_rules(),
         lookups: lookup_settings(config),
         stock: stock_settings(&config.stock),
     })

@@ -105,6 +105,12 @@ impl ClientError {
         }
     }
 
+    /// Whether the gateway serves no such program: nothing was done, and no other connection would hear anything else.
+    pub const fn is_final(&self) -> bool {
+        let Self::Refused { at: Opcode::Hello, status, .. } = self else { return false };
+        matches!(Status::class_of(*status), StatusClass::Refused)
+    }
+
     /// The gateway's own floor for the next attempt, in milliseconds; 0 = none.
     pub const fn hint_ms(&self) -> u32 {
         match self {

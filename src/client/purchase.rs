@@ -230,7 +230,10 @@ fn judge_one(result: &Result<Answer, ClientError>) -> Next {
             }
         }
         Err(error) if error.is_outcome_unknown() => Next::AskResult,
-        Err(ClientError::Refused { status, .. }) => Next::End(Outcome::Fault(*status)),
+        Err(ClientError::Refused { status, .. }) => match Status::class_of(*status) {
+            StatusClass::Refused => Next::End(Outcome::Refused(*status)),
+            _ => Next::End(Outcome::Fault(*status)),
+        },
         Err(ClientError::InFlightFull { .. }) => {
             Next::Wait { hint_ms: 0, status: Status::TooManyInFlight.code() }
         }

@@ -1,7 +1,8 @@
 //! A client whose connection is replaced when it ends.
 //!
 //! Shared by any number of tasks. One of them connects, the others wait for it; whoever connects sends its own
-//! request in the first write. Waits are full jitter and never shorter than the gateway's hint.
+//! request in the first write. Waits are full jitter and never shorter than the gateway's hint. Once a gateway has said
+//! that it does not serve this program, none is asked again.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +37,8 @@ struct Live {
     clock: ServerClock,
     /// Set when a session is lost: not before this instant again.
     not_before: Option<Instant>,
+    /// The gateway's last word on this program: connecting again would only hear it again.
+    turned_away: Option<ClientError>,
 }
 
 #[derive(Debug)]
@@ -63,6 +66,7 @@ impl Client {
                 session: None,
                 clock: ServerClock::default(),
                 not_before: None,
+                turned_away: None,
             }),
             connecting: tokio::sync::Mutex::new(Connecting { backoff: Backoff::of_connections(), next_addr }),
             connects: AtomicU64::new(0),
@@ -132,6 +136,9 @@ impl Client {
         until: Instant,
     ) -> Result<Vec<Pending>, ClientError> {
         loop {
+            if let Some(error) = self.lock().turned_away.clone() {
+                return Err(error);
+            }
             let not_before = self.lock().not_before.take();
             if let Some(at) = not_before {
                 sleep_until(at.min(until)).await;
@@ -159,6 +166,9 @@ impl Client {
             let wait = connecting.backoff.next_wait(error.hint_ms());
             let at = Instant::now().checked_add(wait);
             self.lock().not_before = at;
+            if error.is_final() {
+                self.lock().turned_away = Some(error.clone());
+            }
             if !error.is_for_another_connection() {
                 return Err(error);
             }

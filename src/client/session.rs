@@ -306,7 +306,11 @@ async fn handshake_step(shared: &Shared, at: Opcode, pending: Pending) -> Result
     match pending.await {
         Ok(answer) if answer.class() == StatusClass::Ok => Ok(answer),
         Ok(answer) => {
-            let message = if let Reply::Error { message } = answer.reply { message } else { String::new() };
+            let message = match answer.reply {
+                Reply::Error { message } => message,
+                Reply::Upgrade { min_version } => upgrade_advice(min_version),
+                _ => String::new(),
+            };
             Err(ClientError::Refused { at, status: answer.status, hint_ms: answer.hint_ms, message })
         }
         // An ERROR in place of HELLO's or AUTH's reply: the gateway read no further.
@@ -320,5 +324,14 @@ async fn handshake_step(shared: &Shared, at: Opcode, pending: Pending) -> Result
             }))
         }
         Err(error) => Err(error),
+    }
+}
+
+fn upgrade_advice(min_version: [u16; 3]) -> String {
+    match min_version {
+        [0, 0, 0] => "this platform is not served here".to_owned(),
+        [major, minor, patch] => {
+            format!("version {major}.{minor}.{patch} or later of this program is needed")
+        }
     }
 }

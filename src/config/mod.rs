@@ -9,6 +9,7 @@
 //! a value: `sources` finds it, `schema` with `rules` says whether it is allowed, `load` puts it into the tree that serde turns
 //! into the structs of `sections`, `cross` looks at keys that depend on each other.
 
+mod clients;
 mod cross;
 mod load;
 mod password;
@@ -24,6 +25,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::clients::{Clients, MinVersion};
 pub use self::password::PasswordError;
 pub use self::problem::{ConfigErrors, Origin, Problem};
 pub use self::production::{MySql, Redis, Writer};
@@ -59,6 +61,8 @@ pub struct Config {
     pub auth: Auth,
     /// Risk lists.
     pub risk: Risk,
+    /// What software is served.
+    pub clients: Clients,
 }
 
 impl Config {

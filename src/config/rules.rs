@@ -9,6 +9,7 @@ use toml::Value;
 use super::problem::nearest;
 use super::text::{format_bytes, format_duration, parse_bytes, parse_duration};
 use crate::admission::Cidr;
+use crate::admission::clients::AppVersion;
 
 /// What a value may be.
 #[derive(Clone, Copy)]
@@ -29,6 +30,8 @@ pub(super) enum Rule {
     HostPortOrNone,
     /// The beginning of every key in Redis.
     Prefix,
+    /// Of an app.
+    VersionOrNone,
     Flag,
     /// A list: what each is, at least and at most so many, none twice.
     Many(&'static Rule, usize, usize),
@@ -84,6 +87,7 @@ impl Rule {
             Self::Prefix => {
                 format!("1 to {PREFIX_BYTES_MAX} letters, digits and any of \"-_.:\"")
             }
+            Self::VersionOrNone => "a version in quotes, such as \"3.2.0\", or \"\"".to_owned(),
             Self::Flag => "true or false".to_owned(),
             Self::Many(each, min, max) => format!("a list of {min} to {max}, each {}", each.allowed()),
             Self::Overrides => format!(
@@ -152,6 +156,10 @@ impl Rule {
             (Self::HostPortOrNone, Value::String(text)) if text.is_empty() => None,
             (Self::HostPort | Self::HostPortOrNone, Value::String(text)) => {
                 (!is_host_port(text)).then(String::new)
+            }
+            (Self::VersionOrNone, Value::String(text)) if text.is_empty() => None,
+            (Self::VersionOrNone, Value::String(text)) => {
+                text.parse::<AppVersion>().err().map(|error| error.to_string())
             }
             (Self::Prefix, Value::String(text)) => (!is_prefix(text)).then(String::new),
             (Self::Flag, Value::Boolean(_)) => None,

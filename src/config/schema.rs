@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::problem::nearest;
 use super::rules::{BURST, RATE_PER_S, Rule};
+use crate::admission::clients::Platform;
 use crate::admission::identity::KID_BYTES_MAX;
 
 /// A key and what its value may be.
@@ -24,8 +25,8 @@ const fn ms(from: u64, to: u64) -> Rule {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-const SECTIONS: [&str; 10] =
-    ["gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth", "risk"];
+const SECTIONS: [&str; 11] =
+    ["gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth", "risk", "clients"];
 
 pub(super) const KEYS: &[Key] = &[
     key("gateway.listen", Rule::Address),
@@ -112,6 +113,16 @@ pub(super) const KEYS: &[Key] = &[
     key("auth.leeway", ms(0, 5 * MINUTE_MS)),
     key("risk.slow_interval", ms(100, HOUR_MS)),
     key("risk.explain_slots", Rule::Whole(0, 16_777_216)),
+    key("clients.platforms", Rule::Many(&Rule::OneOf(&Platform::NAMES), 0, 6)),
+    key("clients.min_version.other", Rule::VersionOrNone),
+    key("clients.min_version.ios", Rule::VersionOrNone),
+    key("clients.min_version.android", Rule::VersionOrNone),
+    key("clients.min_version.web", Rule::VersionOrNone),
+    key("clients.min_version.mini_program", Rule::VersionOrNone),
+    key("clients.min_version.back_end", Rule::VersionOrNone),
+    // A device's name has at most 64.
+    key("clients.device_bytes_min", Rule::Whole(0, 64)),
+    key("clients.device_charset", Rule::OneOf(&["any", "plain"])),
 ];
 
 pub(super) fn find(path: &str) -> Option<&'static Key> {
@@ -196,6 +207,7 @@ mod tests {
                 | Rule::HostPort
                 | Rule::HostPortOrNone
                 | Rule::Prefix
+                | Rule::VersionOrNone
                 | Rule::Many(..)
                 | Rule::Overrides => Vec::new(),
             };

@@ -53,7 +53,6 @@ enum Next {
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    worker: Arc<Worker>,
     conversation: Conversation,
     stream: TcpStream,
     /// Replies that the reader has not taken yet, never empty. In a box: hardly any connection has them.
@@ -73,8 +72,8 @@ impl Connection {
         let standing = Standing { is_authenticated: false, is_answered: true };
         let rings_ms = deadlines.next_ms(settings, standing);
         let place = worker.roster.enter(Arc::clone(&peer), rings_ms);
-        let conversation = Conversation::new(Arc::clone(&worker), peer);
-        Self { worker, conversation, stream, pending: None, deadlines, place, rings_ms, finishing: None }
+        let conversation = Conversation::new(worker, peer);
+        Self { conversation, stream, pending: None, deadlines, place, rings_ms, finishing: None }
     }
 
     /// What was read from the socket before; complete frames of it are answered at the first wake.
@@ -111,7 +110,7 @@ impl Connection {
     }
 
     fn step(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Next {
-        if self.worker.core.is_draining() && !self.conversation.session.going_away {
+        if self.conversation.session.worker.core.is_draining() && !self.conversation.session.going_away {
             self.go_away(&mut desk.out);
         }
         self.peer().take_mail(&mut desk.out);
@@ -189,8 +188,8 @@ impl Connection {
 
     /// Handles the complete frames of `filled`, the first `kept` bytes of which had been read before.
     fn answer(&mut self, filled: &[u8], kept: usize, out: &mut BytesMut) -> Next {
-        let now = self.worker.core.clock.now();
-        let out_bytes_max = self.worker.core.settings.outbound_bytes_max;
+        let now = self.conversation.session.worker.core.clock.now();
+        let out_bytes_max = self.conversation.session.worker.core.settings.outbound_bytes_max;
         let was_authenticated = self.conversation.session.is_authenticated();
         let Answered { consumed, flow } = self.conversation.answer(now, filled, out, out_bytes_max);
         if consumed > 0 {
@@ -247,7 +246,7 @@ impl Connection {
                 Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
                 Poll::Pending if pending.len() > pending_bytes_max => return Next::End(Ending::SlowReader),
                 Poll::Pending => {
-                    self.deadlines.blocked(self.worker.core.clock.now().mono_ms());
+                    self.deadlines.blocked(self.conversation.session.worker.core.clock.now().mono_ms());
                     self.set_ring();
                     return Next::Wait;
                 }
@@ -255,7 +254,7 @@ impl Connection {
         }
         // An idle connection holds no buffer.
         self.pending = None;
-        self.deadlines.unblocked(self.worker.core.clock.now().mono_ms());
+        self.deadlines.unblocked(self.conversation.session.worker.core.clock.now().mono_ms());
         self.set_ring();
         Next::Again
     }
@@ -263,15 +262,15 @@ impl Connection {
     /// Nothing more is read; the connection closes when everything is answered, or soon after.
     fn finish(&mut self, ending: Ending) {
         self.finishing = Some(ending);
-        let now_ms = self.worker.core.clock.now().mono_ms();
-        self.deadlines.close_after(now_ms, self.worker.core.settings.drain_timeout);
+        let now_ms = self.conversation.session.worker.core.clock.now().mono_ms();
+        self.deadlines.close_after(now_ms, self.conversation.session.worker.core.settings.drain_timeout);
         self.set_ring();
     }
 
     fn go_away(&mut self, out: &mut BytesMut) {
         self.conversation.session.go_away(out);
-        let now_ms = self.worker.core.clock.now().mono_ms();
-        self.deadlines.close_after(now_ms, self.worker.core.settings.drain_timeout);
+        let now_ms = self.conversation.session.worker.core.clock.now().mono_ms();
+        self.deadlines.close_after(now_ms, self.conversation.session.worker.core.settings.drain_timeout);
         self.deadlines.went_away(now_ms);
         self.set_ring();
     }
@@ -281,25 +280,26 @@ impl Connection {
     fn pending_bytes_max(&self) -> usize {
         let in_flight_max = usize::from(self.conversation.session.in_flight_max());
         let in_flight_bytes = in_flight_max.saturating_mul(BUY_REPLY_BYTES_MAX);
-        let outbound_bytes_max = self.worker.core.settings.outbound_bytes_max;
+        let outbound_bytes_max = self.conversation.session.worker.core.settings.outbound_bytes_max;
         outbound_bytes_max.saturating_add(REPLY_BYTES_MAX).saturating_add(in_flight_bytes)
     }
 
     /// Lets the roster ring when something may be overdue. It is told only of what comes sooner than it would ring
     /// anyway; a connection that is rung too early finds nothing overdue.
     fn set_ring(&mut self) {
-        let next_ms = self.deadlines.next_ms(&self.worker.core.settings, self.standing());
+        let next_ms =
+            self.deadlines.next_ms(&self.conversation.session.worker.core.settings, self.standing());
         if next_ms < self.rings_ms {
             self.rings_ms = next_ms;
-            self.worker.roster.set_due(self.place, next_ms);
+            self.conversation.session.worker.roster.set_due(self.place, next_ms);
         }
     }
 
     /// The roster rang: what is overdue now, told to the client where it may still hear.
     fn overdue(&mut self, out: &mut BytesMut) -> Option<Ending> {
         self.rings_ms = NEVER_MS;
-        let now_ms = self.worker.core.clock.now().mono_ms();
-        let settings = &self.worker.core.settings;
+        let now_ms = self.conversation.session.worker.core.clock.now().mono_ms();
+        let settings = &self.conversation.session.worker.core.settings;
         let Some((ending, message)) = self.deadlines.overdue(now_ms, settings, self.standing()) else {
             self.set_ring();
             return None;

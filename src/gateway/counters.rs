@@ -102,6 +102,8 @@ counted! {
         BadFrame = "bad_frame",
         /// The token was refused.
         BadToken = "bad_token",
+        /// The client program is too old, or of a platform that is not served.
+        UpgradeRequired = "upgrade_required",
         /// HELLO and AUTH did not come in time.
         HandshakeTimeout = "handshake_timeout",
         /// A frame did not become complete in time.
@@ -158,6 +160,8 @@ counted! {
         RiskIgnored = "risk_ignored",
         /// An entry of the risk lists that the store had lost was put back.
         RiskRestored = "risk_restored",
+        /// A HELLO, or an app's AUTH, without such a device as is asked for.
+        DeviceRefused = "device_refused",
         /// The token keys in force became others.
         KeysChanged = "keys_changed",
         /// The file with token keys was looked at and could not be used.

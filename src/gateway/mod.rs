@@ -16,6 +16,7 @@ mod delivery;
 mod door;
 mod explain;
 mod funnel;
+mod hello;
 mod key_file;
 mod life;
 mod linger;

@@ -13,6 +13,7 @@ use super::clock::Now;
 use super::counters::{Ending, Rung};
 use super::door::Knock;
 use super::funnel::{Ask, Found};
+use super::hello::Greeting;
 use super::named::Named;
 use super::peer::Peer;
 use super::risk_rung::RiskHeld;
@@ -35,7 +36,7 @@ pub(super) enum Flow {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     New,
     Greeted,
     App { user: UserId, expires_at_ms: u64 },
@@ -55,13 +56,12 @@ struct Speaker<'a> {
 pub(super) struct Session {
     pub(super) worker: Arc<Worker>,
     pub(super) peer: Arc<Peer>,
-    stage: Stage,
+    pub(super) stage: Stage,
+    pub(super) greeting: Greeting,
     /// The limiters of the connection's one user and address, looked up once.
     held: Held,
     /// What the lists say of its one user, address and device.
     risk_held: RiskHeld,
-    /// What HELLO called the device.
-    device: Option<Box<str>>,
     /// GOAWAY was sent: nothing new is done.
     pub(super) going_away: bool,
     /// Owed since a BUY of this wake went through the door.
@@ -74,9 +74,9 @@ impl Session {
             worker,
             peer,
             stage: Stage::New,
+            greeting: Greeting::NONE,
             held: Held::new(),
             risk_held: RiskHeld::new(),
-            device: None,
             going_away: false,
             knock: Knock::new(),
         }
@@ -132,9 +132,8 @@ impl Session {
         match parsed {
             Err(status) => self.refuse(frame, status, out),
             Ok((Request::Auth { token }, _)) => return self.on_auth(now, frame, token, out),
-            Ok((Request::Hello { device, .. }, _)) => {
-                self.device = Some(device).filter(|device| !device.is_empty()).map(Box::from);
-                self.on_hello(now, frame, out);
+            Ok((Request::Hello { version, device }, _)) => {
+                return self.on_hello(now, frame, (version, device), out);
             }
             Ok((Request::Ping { client_time }, _)) => {
                 let pong = Reply::Pong { server_time_ms: now.sale_ms, client_time };
@@ -163,19 +162,6 @@ impl Session {
             (_, Stage::New | Stage::Greeted) => Some(Status::NotAuthenticated),
             _ => None,
         }
-    }
-
-    fn on_hello(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) {
-        self.stage = Stage::Greeted;
-        let settings = &self.worker.core.settings;
-        let hello = Reply::Hello {
-            server_time_ms: now.sale_ms,
-            connection_id: self.peer.id,
-            keepalive_ms: u32::try_from(settings.keepalive.as_millis()).unwrap_or(u32::MAX),
-            frame_bytes_max: u32::try_from(settings.frame_bytes_max).unwrap_or(u32::MAX),
-            in_flight_max: settings.in_flight_max,
-        };
-        self.reply(frame, Status::Ok, 0, &hello, out);
     }
 
     /// Requests that are about a user.
@@ -305,7 +291,7 @@ impl Session {
             (Stage::Service { .. }, Stage::Service { .. }) => true,
             (was, _) => was == Stage::Greeted,
         };
-        if !fits {
+        if !fits || (user.is_some() && !self.may_be_an_app()) {
             self.refuse(frame, Status::Unexpected, out);
             return Flow::Go;
         }
@@ -339,7 +325,7 @@ impl Session {
     /// connection names is not believed.
     fn speaker<'a>(&'a self, named: Named<'a>) -> Result<Speaker<'a>, Status> {
         if let Stage::App { user, .. } = self.stage {
-            return Ok(Speaker { user, ip: Some(self.peer.addr), device: self.device.as_deref() });
+            return Ok(Speaker { user, ip: Some(self.peer.addr), device: self.device() });
         }
         let user = named.user.and_then(UserId::new).ok_or(Status::UserRequired)?;
         Ok(Speaker { user, ip: named.ip, device: named.device })
@@ -353,7 +339,14 @@ impl Session {
         }
     }
 
-    fn reply(&self, frame: &Frame<'_>, status: Status, hint_ms: u32, reply: &Reply, out: &mut BytesMut) {
+    pub(super) fn reply(
+        &self,
+        frame: &Frame<'_>,
+        status: Status,
+        hint_ms: u32,
+        reply: &Reply,
+        out: &mut BytesMut,
+    ) {
         self.worker.sheet.status(status);
         let head = Head {
             opcode: frame.opcode,
@@ -366,7 +359,7 @@ impl Session {
     }
 
     /// A reply without a body.
-    fn refuse(&self, frame: &Frame<'_>, status: Status, out: &mut BytesMut) {
+    pub(super) fn refuse(&self, frame: &Frame<'_>, status: Status, out: &mut BytesMut) {
         if frame.opcode == Opcode::Buy as u8 {
             let on_connection =
                 matches!(status, Status::GoingAway | Status::TokenExpired | Status::TooManyInFlight);

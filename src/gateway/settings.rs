@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::admission::Cidr;
+use crate::admission::clients::ClientRules;
 use crate::admission::limits::Rate;
 use crate::protocol::frame::FRAME_BYTES_MAX_AFTER_AUTH;
 use crate::stock;
@@ -42,6 +43,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// How the risk lists are gone by.
     pub risk: RiskSettings,
+    /// What software is served.
+    pub clients: ClientRules,
     /// How RESULT is answered for activities that are archived.
     pub lookups: LookupSettings,
     /// Bounds and times of the stock engine.
@@ -66,6 +69,7 @@ impl Default for Settings {
             keepalive: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(5),
             risk: RiskSettings::default(),
+            clients: ClientRules::default(),
             lookups: LookupSettings::default(),
             stock: stock::Settings::default(),
         }

@@ -156,6 +156,11 @@ pub enum Reply {
         /// The number that the order will have if there is one; 0 = not known.
         order_number: OrderNumber,
     },
+    /// `UPGRADE_REQUIRED`.
+    Upgrade {
+        /// The least version of this platform that is served: major, minor, patch; zeros = none of it is.
+        min_version: [u16; 3],
+    },
     /// No body, or one whose status version 1 gives no body.
     Empty,
 }
@@ -185,6 +190,11 @@ impl Reply {
             }
             (_, Some(Status::Unconfirmed)) => {
                 Some(Self::Pending { order_number: OrderNumber(fields.u64()?) })
+            }
+            (_, Some(Status::UpgradeRequired)) => {
+                let min_version = [fields.u16()?, fields.u16()?, fields.u16()?];
+                fields.u16()?;
+                Some(Self::Upgrade { min_version })
             }
             _ => Some(Self::Empty),
         }
@@ -273,6 +283,12 @@ impl Reply {
                 out.put_u64(*server_time_ms);
             }
             Self::Pending { order_number } => out.put_u64(order_number.0),
+            Self::Upgrade { min_version } => {
+                for part in min_version {
+                    out.put_u16(*part);
+                }
+                out.put_u16(0);
+            }
             Self::Empty => {}
         }
     }

@@ -48,6 +48,8 @@ wire_enum! {
         NotEligible = 0x1007, "NOT_ELIGIBLE";
         /// The user's order here was closed and the activity sells to nobody twice.
         NotAgain = 0x1008, "NOT_AGAIN";
+        /// The client program is too old, or none that is served; the connection closes.
+        UpgradeRequired = 0x1009, "UPGRADE_REQUIRED";
         /// Not open yet; the hint is the time until it opens.
         NotStarted = 0x2001, "NOT_STARTED";
         /// Over a rate limit.

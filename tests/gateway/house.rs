@@ -201,12 +201,14 @@ impl House {
         let accepted = counters.event_count(Event::Accepted);
         let pushes = counters.event_count(Event::Push);
         let looked_up = counters.event_count(Event::LookedUp);
+        let device_refused = counters.event_count(Event::DeviceRefused);
         let obeyed = counters.event_count(Event::SwitchObeyed);
         let ignored = counters.event_count(Event::SwitchIgnored);
         let others = [
             ("accepted".to_owned(), accepted),
             ("pushes".to_owned(), pushes),
             ("looked_up".to_owned(), looked_up),
+            ("device_refused".to_owned(), device_refused),
             ("switch_obeyed".to_owned(), obeyed),
             ("switch_ignored".to_owned(), ignored),
         ];

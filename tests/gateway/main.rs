@@ -17,6 +17,7 @@ mod archived;
 mod bad_bytes;
 mod bad_input;
 mod bystander;
+mod clients;
 mod connections;
 mod counters;
 mod deadlines;

@@ -137,6 +137,9 @@ pub(crate) fn reply_of(message: &Value) -> Reply {
             server_time_ms: big(message, "server_time_ms"),
         },
         "ORDER_NUMBER" => Reply::Pending { order_number: OrderNumber(big(message, "order_number")) },
+        "UPGRADE" => Reply::Upgrade {
+            min_version: [number(message, "major"), number(message, "minor"), number(message, "patch")],
+        },
         "EMPTY" | "OPAQUE" => Reply::Empty,
         other => panic!("reply kind {other}"),
     }

@@ -168,6 +168,9 @@ pub(crate) fn any_reply() -> impl Strategy<Value = (Opcode, Status, Reply)> {
         any::<u64>()
             .prop_map(|number| Reply::Pending { order_number: OrderNumber(number) })
             .prop_map(of(O::Result, S::Unconfirmed)),
+        any::<[u16; 3]>()
+            .prop_map(|min_version| Reply::Upgrade { min_version })
+            .prop_map(of(O::Hello, S::UpgradeRequired)),
         empty.prop_map(|status| (O::Buy, status, Reply::Empty)),
     ]
 }

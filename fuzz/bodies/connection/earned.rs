@@ -79,10 +79,14 @@ impl<'a> Earned<'a> {
             if verdict == Verdict::LastFrame {
                 return (all, Some((Ending::Client, None)));
             }
-            let is_closing = matches!(verdict, Verdict::Closes(_));
+            let ending = match verdict {
+                Verdict::Closes(Status::UpgradeRequired) => Some(Ending::UpgradeRequired),
+                Verdict::Closes(_) => Some(Ending::BadToken),
+                _ => None,
+            };
             all.push(Self { frame, verdict, is_service: judge.is_service() });
-            if is_closing {
-                return (all, Some((Ending::BadToken, None)));
+            if let Some(ending) = ending {
+                return (all, Some((ending, None)));
             }
         }
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use rushgate::admin::activities::{Activities, NewActivity, NewSku};
+use rushgate::admission::clients::{AppVersion, Platform};
 use rushgate::admission::identity::{
     IdentityKind, IdentitySettings, MintKey, MintSettings, Minter, Verifier, VerifyKey,
 };
@@ -30,6 +31,8 @@ pub(crate) const PER_USER_LIMIT: u16 = 5;
 pub(crate) const OWNER: u64 = 999_999;
 /// BUYs in flight, on connections of both kinds: few, so that the cap is met.
 pub(crate) const IN_FLIGHT_MAX: u16 = 4;
+/// Of an Android app; scripts begin with a later one.
+pub(crate) const MIN_VERSION: [u16; 3] = [1, 0, 0];
 /// Far below the replies to a script, so that requests have to wait behind replies.
 const OUTBOUND_BYTES_MAX: usize = 512;
 
@@ -116,6 +119,7 @@ impl Bench {
         settings.stock.view_lag_ms_max = 3_600_000;
         settings.stock.patience_ms = 10_000;
         settings.stock.unconfirmed_after_ms = 10_000;
+        settings.clients.min_version = vec![(Platform::Android, AppVersion(MIN_VERSION))];
         let limits = Limits::new(&LimitsSettings { keys_max: 1000, ..LimitsSettings::default() });
         let verifier =
             Verifier::new(&IdentitySettings::new(VerifyKey::SecretFile(dir.join("secret")), "rushgate"))

@@ -5,7 +5,7 @@ use rushgate::protocol::frame::{FRAME_BYTES_MAX_AFTER_AUTH, FRAME_BYTES_MAX_BEFO
 use rushgate::protocol::{DEVICE_BYTES_MAX, Frame, Opcode, Request, Status, UserId, tlv};
 
 use super::gateway::{
-    Bearer, Bench, CLOSED, IN_FLIGHT_MAX, LIVE, OWNER, PER_USER_LIMIT, SKU, SOLD_OUT, UPCOMING,
+    Bearer, Bench, CLOSED, IN_FLIGHT_MAX, LIVE, MIN_VERSION, OWNER, PER_USER_LIMIT, SKU, SOLD_OUT, UPCOMING,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,9 @@ impl<'a> Judge<'a> {
         let Ok(request) = Request::parse(opcode, frame.body) else { return Verdict::Reply(Status::BadBody) };
         let Some(named) = Named::of(frame) else { return Verdict::Reply(Status::BadBody) };
         match request {
+            Request::Hello { version, .. } if version.platform == 2 && version.app < MIN_VERSION => {
+                Verdict::Closes(Status::UpgradeRequired)
+            }
             Request::Hello { .. } => {
                 self.stage = Stage::Greeted;
                 Verdict::Reply(Status::Ok)
