@@ -19,6 +19,10 @@
 mod contract;
 #[path = "redis_store/cluster.rs"]
 mod cluster;
+#[path = "store_contract/devices.rs"]
+mod devices;
+#[path = "redis_store/devices.rs"]
+mod devices_in_redis;
 #[path = "redis_store/group.rs"]
 mod group;
 #[path = "store_contract/installation.rs"]

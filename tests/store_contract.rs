@@ -15,6 +15,8 @@
 #[macro_use]
 #[path = "store_contract/contract.rs"]
 mod contract;
+#[path = "store_contract/devices.rs"]
+mod devices;
 #[path = "store_contract/installation.rs"]
 mod installation;
 #[path = "store_contract/operators.rs"]
@@ -27,6 +29,8 @@ mod replay;
 mod risk;
 #[path = "store_contract/sqlite.rs"]
 mod sqlite;
+#[path = "store_contract/sqlite_devices.rs"]
+mod sqlite_devices;
 #[path = "store_contract/sqlite_faults.rs"]
 mod sqlite_faults;
 #[path = "store_contract/sqlite_risk.rs"]

@@ -5,6 +5,8 @@
 
 mod cidr;
 pub mod clients;
+pub mod devices;
+pub mod flag;
 pub mod identity;
 pub mod limits;
 pub mod risk;

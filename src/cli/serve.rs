@@ -21,6 +21,7 @@ use crate::config::{Config, KeyFiles, StoreKind};
 use crate::gateway::{Gateway, Settings, StartError};
 use crate::store::catalog::Catalogue;
 use crate::store::crash_point;
+use crate::store::devices::DeviceStore;
 use crate::store::risk::RiskStore;
 use crate::store::shared::{KeeperState, SharedStore};
 use crate::store::sql::SqliteStore;
@@ -60,7 +61,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
 }
 
 /// A store that a gateway serves from, and what is to be done when it has drained.
-trait ServedStore: ReservationStore + Catalogue + SwitchStore + RiskStore {
+trait ServedStore: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore {
     /// Whether its servers are somewhere else: a start that they interrupt is begun anew.
     const IS_REMOTE: bool;
 

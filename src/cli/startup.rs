@@ -55,6 +55,7 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
             explain_slots: config.risk.explain_slots,
         },
         clients: config.client_rules(),
+        devices: config.device_rules(),
         lookups: lookup_settings(config),
         stock: stock_settings(&config.stock),
     })

@@ -11,6 +11,7 @@
 
 mod clients;
 mod cross;
+mod flagging;
 mod load;
 mod password;
 mod problem;
@@ -26,6 +27,7 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 pub use self::clients::{Clients, MinVersion};
+pub use self::flagging::{Devices, Effect};
 pub use self::password::PasswordError;
 pub use self::problem::{ConfigErrors, Origin, Problem};
 pub use self::production::{MySql, Redis, Writer};
@@ -63,6 +65,8 @@ pub struct Config {
     pub risk: Risk,
     /// What software is served.
     pub clients: Clients,
+    /// How many users a device may have, and devices a user.
+    pub devices: Devices,
 }
 
 impl Config {

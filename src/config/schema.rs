@@ -25,8 +25,9 @@ const fn ms(from: u64, to: u64) -> Rule {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-const SECTIONS: [&str; 11] =
-    ["gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth", "risk", "clients"];
+const SECTIONS: [&str; 12] = [
+    "gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth", "risk", "clients", "devices",
+];
 
 pub(super) const KEYS: &[Key] = &[
     key("gateway.listen", Rule::Address),
@@ -123,6 +124,12 @@ pub(super) const KEYS: &[Key] = &[
     // A device's name has at most 64.
     key("clients.device_bytes_min", Rule::Whole(0, 64)),
     key("clients.device_charset", Rule::OneOf(&["any", "plain"])),
+    // One set of so many for each device, or user.
+    key("devices.users_max", Rule::Whole(0, 10_000)),
+    key("devices.per_user_max", Rule::Whole(0, 10_000)),
+    key("devices.window", ms(1_000, 30 * 24 * HOUR_MS)),
+    key("devices.effect", Rule::OneOf(&["slow", "block"])),
+    key("devices.flag_for", ms(1_000, 365 * 24 * HOUR_MS)),
 ];
 
 pub(super) fn find(path: &str) -> Option<&'static Key> {

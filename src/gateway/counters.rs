@@ -162,6 +162,14 @@ counted! {
         RiskRestored = "risk_restored",
         /// A HELLO, or an app's AUTH, without such a device as is asked for.
         DeviceRefused = "device_refused",
+        /// A user on a device was counted.
+        DeviceCounted = "device_counted",
+        /// A user on a device was not counted: too many waited for the store.
+        DeviceForgotten = "device_forgotten",
+        /// A user or device was put into the risk lists.
+        Flagged = "flagged",
+        /// One was not: too many waited for the store.
+        FlagForgotten = "flag_forgotten",
         /// The token keys in force became others.
         KeysChanged = "keys_changed",
         /// The file with token keys was looked at and could not be used.

@@ -10,7 +10,7 @@ use super::clock::Now;
 use super::counters::{Ending, Event};
 use super::session::{Flow, Session, Stage};
 use crate::admission::clients::{AppVersion, Platform, Verdict};
-use crate::protocol::{ClientVersion, Frame, Reply, Status};
+use crate::protocol::{ClientVersion, Frame, Reply, Status, UserId};
 
 /// What HELLO said, as far as it is needed later: one word in each connection.
 #[derive(Debug)]
@@ -71,6 +71,13 @@ impl Session {
     /// The app's device, if it has named one.
     pub(super) fn device(&self) -> Option<&str> {
         Some(self.greeting.device()).filter(|device| !device.is_empty())
+    }
+
+    /// This user has authenticated: his device is counted.
+    pub(super) fn seen_on_device(&self, now: Now, user: UserId) {
+        if let Some(device) = self.device() {
+            self.worker.core.devices.seen(now, device, user, &self.worker.sheet);
+        }
     }
 
     fn greet(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) {

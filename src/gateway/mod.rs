@@ -2,7 +2,8 @@
 //!
 //! Threads: one worker per core, each with its own runtime, its own listeners on the shared ports and its own
 //! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that follows the
-//! switches, one that follows the risk lists, one that forgets idle limiter keys. A thread that follows the file with token keys, if there is one.
+//! switches, one that follows the risk lists, one that writes flags into them, one that has devices counted, if anybody
+//! wants that, one that forgets idle limiter keys. A thread that follows the file with token keys, if there is one.
 //! [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
@@ -13,8 +14,10 @@ mod conversation;
 mod counters;
 mod deadlines;
 mod delivery;
+mod devices;
 mod door;
 mod explain;
+mod flags;
 mod funnel;
 mod hello;
 mod key_file;
@@ -71,6 +74,8 @@ struct Core {
     funnel: funnel::Funnel,
     subscribers: subscribers::Subscribers,
     counters: Counters,
+    devices: devices::Devices,
+    flags: flags::Flags,
     switches: switches::SwitchState,
     risk: risk::RiskState,
     /// Connections open.

@@ -297,6 +297,7 @@ impl Session {
         }
         if let (Stage::Greeted, Some(user)) = (self.stage, user) {
             self.worker.core.subscribers.subscribe(user, &self.peer, false);
+            self.seen_on_device(now, user);
         }
         self.stage = next;
         let reply = Reply::Auth { user, expires_at_ms, kind, in_flight_max: self.in_flight_max() };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::admission::Cidr;
 use crate::admission::clients::ClientRules;
+use crate::admission::devices::DeviceRules;
 use crate::admission::limits::Rate;
 use crate::protocol::frame::FRAME_BYTES_MAX_AFTER_AUTH;
 use crate::stock;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub risk: RiskSettings,
     /// What software is served.
     pub clients: ClientRules,
+    /// How many users a device may have, and devices a user.
+    pub devices: DeviceRules,
     /// How RESULT is answered for activities that are archived.
     pub lookups: LookupSettings,
     /// Bounds and times of the stock engine.
@@ -70,6 +73,7 @@ impl Default for Settings {
             drain_timeout: Duration::from_secs(5),
             risk: RiskSettings::default(),
             clients: ClientRules::default(),
+            devices: DeviceRules::default(),
             lookups: LookupSettings::default(),
             stock: stock::Settings::default(),
         }

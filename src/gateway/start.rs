@@ -27,12 +27,13 @@ use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::trouble::Trouble;
 use super::worker::Worker;
-use super::{Core, Settings, key_file, listener, lookups, risk, switches, worker_thread};
+use super::{Core, Settings, devices, flags, key_file, listener, lookups, risk, switches, worker_thread};
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits, Rates};
 use crate::stock::calls::ProcessNumber;
 use crate::stock::{Board, Buyers, Stock};
 use crate::store::catalog::Catalogue;
+use crate::store::devices::DeviceStore;
 use crate::store::risk::RiskStore;
 use crate::store::switches::SwitchStore;
 use crate::store::{ReservationStore, StoreError};
@@ -77,7 +78,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// Registers with the store, learns every shard, then opens the port.
-    pub async fn start<S: ReservationStore + Catalogue + SwitchStore + RiskStore>(
+    pub async fn start<S: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore>(
         settings: Settings,
         limits: Limits,
         verifier: Verifier,
@@ -90,6 +91,8 @@ impl Gateway {
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
         let on_sale = on_sale(store.as_ref(), &board, Arc::new(limits.rates())).await?;
         let (lookups, lookup_task) = lookups::new(&settings);
+        let (devices, device_task) = devices::new(settings.devices);
+        let (flags, flag_task) = flags::new();
         let funnel = Funnel {
             limits,
             risk: risk::rung(&settings.risk),
@@ -115,6 +118,8 @@ impl Gateway {
             funnel,
             subscribers: Subscribers::default(),
             counters: Counters::default(),
+            devices,
+            flags,
             switches: SwitchState::default(),
             risk: RiskState::default(),
             connections: AtomicUsize::new(0),
@@ -142,13 +147,18 @@ impl Gateway {
         let version = reread_if_newer(&core, store.as_ref(), version).await?;
         let lookup_task = lookup_task.run(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(lookup_task).abort_handle());
+        let (process, watched) = (registration.process, (Arc::clone(&core), Arc::clone(&store)));
+        tasks.push(tokio::spawn(flag_task.run(watched.0, watched.1, process)).abort_handle());
+        if let Some(task) = device_task {
+            tasks.push(tokio::spawn(task.run(Arc::clone(&core), Arc::clone(&store))).abort_handle());
+        }
         switches::read_before_opening(&core, store.as_ref()).await?;
         tasks.push(risk::start(&core, &store).await?);
         let follow_switches = switches::follow(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(follow_switches).abort_handle());
         tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
         tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
-        let (stop_workers, process) = (watch::Sender::new(false), registration.process);
+        let stop_workers = watch::Sender::new(false);
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
         key_file::follow(&gateway.core).map_err(StartError::Worker)?;
         gateway.start_workers(listeners).map_err(StartError::Worker)?;

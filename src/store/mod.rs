@@ -6,6 +6,7 @@
 
 pub mod catalog;
 pub mod crash_point;
+pub mod devices;
 pub mod failures;
 pub mod redis;
 pub mod risk;

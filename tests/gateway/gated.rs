@@ -7,6 +7,7 @@ use std::time::Duration;
 use rushgate::protocol::{ActivityId, UserId};
 use rushgate::stock::calls::{Call, Mark, Reply, ShardId, Snapshot};
 use rushgate::store::catalog::{Activity, Catalogue, Ended};
+use rushgate::store::devices::{CountBounds, DeviceCounts, DeviceStore, Sighting};
 use rushgate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore};
 use rushgate::store::sql::SqliteStore;
 use rushgate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
@@ -132,6 +133,17 @@ impl RiskStore for Gated {
 
     async fn risk_changes(&self, after: u64, wait: Duration) -> Result<Followed, StoreError> {
         self.store.risk_changes(after, wait).await
+    }
+}
+
+impl DeviceStore for Gated {
+    async fn devices_seen(
+        &self,
+        sightings: &[Sighting],
+        bounds: &CountBounds,
+    ) -> Result<Vec<DeviceCounts>, StoreError> {
+        self.pass().await?;
+        self.store.devices_seen(sightings, bounds).await
     }
 }
 

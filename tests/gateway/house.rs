@@ -201,18 +201,29 @@ impl House {
         let accepted = counters.event_count(Event::Accepted);
         let pushes = counters.event_count(Event::Push);
         let looked_up = counters.event_count(Event::LookedUp);
-        let device_refused = counters.event_count(Event::DeviceRefused);
+        let devices = [
+            ("device_refused", Event::DeviceRefused),
+            ("device_counted", Event::DeviceCounted),
+            ("device_forgotten", Event::DeviceForgotten),
+            ("flagged", Event::Flagged),
+        ];
+        let devices = devices.map(|(name, event)| (name.to_owned(), counters.event_count(event)));
         let obeyed = counters.event_count(Event::SwitchObeyed);
         let ignored = counters.event_count(Event::SwitchIgnored);
         let others = [
             ("accepted".to_owned(), accepted),
             ("pushes".to_owned(), pushes),
             ("looked_up".to_owned(), looked_up),
-            ("device_refused".to_owned(), device_refused),
             ("switch_obeyed".to_owned(), obeyed),
             ("switch_ignored".to_owned(), ignored),
         ];
-        rungs.chain(endings).chain(statuses).chain(others).filter(|(_, count)| *count > 0).collect()
+        rungs
+            .chain(endings)
+            .chain(statuses)
+            .chain(others)
+            .chain(devices)
+            .filter(|(_, count)| *count > 0)
+            .collect()
     }
 
     pub(crate) fn count(&self, name: &str) -> u64 {

@@ -22,6 +22,7 @@ mod connections;
 mod counters;
 mod deadlines;
 mod departures;
+mod devices;
 mod garbage;
 mod gated;
 mod going_away;

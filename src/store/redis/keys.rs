@@ -1,7 +1,7 @@
 //! Names of keys. Everything of a shard carries its hash tag, so that one function touches it atomically and a
 //! cluster keeps it on one node.
 
-use crate::protocol::ActivityId;
+use crate::protocol::{ActivityId, UserId};
 use crate::stock::calls::ShardId;
 
 /// The hash slots of the tags `{00}` to `{15}` (CRC16 of the tag; fixed by Redis Cluster's specification).
@@ -68,6 +68,16 @@ impl Keys {
     /// When the time of their entries passes.
     pub(super) fn risk_until(&self) -> String {
         self.of(ShardId::ALL[0], "risk:until")
+    }
+
+    /// Users seen on a device, whatever it calls itself: what follows the tag chooses no slot.
+    pub(super) fn users_of_device(&self, shard: ShardId, device: &str) -> String {
+        self.of(shard, &format!("seen:device:{device}"))
+    }
+
+    /// Devices that a user was seen on.
+    pub(super) fn devices_of_user(&self, shard: ShardId, user: UserId) -> String {
+        self.of(shard, &format!("seen:user:{user}"))
     }
 
     /// Where a recovery lays content before it is switched in; `attempt` is another for every attempt.

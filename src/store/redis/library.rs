@@ -11,6 +11,7 @@ pub(super) const CODE: &str = concat!(
     include_str!("lua/recovery.lua"),
     include_str!("lua/switches.lua"),
     include_str!("lua/risk.lua"),
+    include_str!("lua/devices.lua"),
 );
 
 pub(super) const RESERVE: &str = "rg1_reserve";
@@ -37,6 +38,7 @@ pub(super) const SWITCH_RESTORE: &str = "rg1_switch_restore";
 pub(super) const RISK_ADD: &str = "rg1_risk_add";
 pub(super) const RISK_RESTORE: &str = "rg1_risk_restore";
 pub(super) const RISK_REMOVE: &str = "rg1_risk_remove";
+pub(super) const SEEN: &str = "rg1_seen";
 
 /// `FCALL` of a function with its keys; arguments are appended by the caller.
 pub(super) fn fcall(function: &str, keys: &[String]) -> redis::Cmd {

@@ -152,6 +152,7 @@ impl RedisShards {
         work.keys.iter().zip(answers).find_map(|(key, answer)| {
             let Value::SimpleString(found) = answer else { return None };
             let due = match key.rsplit(':').next() {
+                _ if key.contains("}:seen:") => "zset",
                 Some("feed" | "log") => "stream",
                 Some("until") => "zset",
                 _ => "hash",

@@ -7,6 +7,7 @@
 //! transactions in SQL do. While SQL is away the lease runs out and nothing is acknowledged; while Redis is away
 //! every call fails and is repeated; neither loses anything.
 
+mod devices;
 mod keeper;
 mod lease;
 mod merge;

@@ -11,6 +11,7 @@
 //! its stored reply says so when it is repeated.
 
 mod batch;
+mod devices;
 mod error;
 mod feed;
 mod loads;

@@ -10,6 +10,7 @@ use sqlx::SqlitePool;
 use sqlx::sqlite::SqlitePoolOptions;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use super::devices::Sightings;
 use super::error::{Failure, OpenError};
 use super::feed::Feeds;
 use super::open::{self, IfMissing, OpenOptions};
@@ -32,6 +33,7 @@ pub struct SqliteStore {
     pub(super) readers: SqlitePool,
     /// This process has set a switch.
     pub(super) switch_set: Notify,
+    pub(super) sightings: Sightings,
     /// This process has changed a risk list.
     pub(super) risk_changed: Notify,
     generation: Gen,
@@ -61,7 +63,8 @@ impl SqliteStore {
             drop(running);
         });
         let (generation, switch_set, risk_changed) = (Gen(generation), Notify::new(), Notify::new());
-        Ok(Self { jobs, feeds, readers, switch_set, risk_changed, generation, ended })
+        let sightings = Sightings::default();
+        Ok(Self { jobs, feeds, readers, switch_set, sightings, risk_changed, generation, ended })
     }
 
     /// Opens a data folder for one operator's command, whether or not a process serves it. Neither takes the
