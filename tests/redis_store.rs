@@ -17,6 +17,10 @@
 #[macro_use]
 #[path = "store_contract/contract.rs"]
 mod contract;
+#[path = "store_contract/allow_lists.rs"]
+mod allow_lists;
+#[path = "redis_store/allow_lists.rs"]
+mod allow_lists_in_redis;
 #[path = "redis_store/cluster.rs"]
 mod cluster;
 #[path = "store_contract/devices.rs"]

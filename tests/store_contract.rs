@@ -12,6 +12,8 @@
     reason = "tests"
 )]
 
+#[path = "store_contract/allow_lists.rs"]
+mod allow_lists;
 #[macro_use]
 #[path = "store_contract/contract.rs"]
 mod contract;
@@ -29,6 +31,8 @@ mod replay;
 mod risk;
 #[path = "store_contract/sqlite.rs"]
 mod sqlite;
+#[path = "store_contract/sqlite_allow_lists.rs"]
+mod sqlite_allow_lists;
 #[path = "store_contract/sqlite_devices.rs"]
 mod sqlite_devices;
 #[path = "store_contract/sqlite_faults.rs"]

@@ -248,8 +248,12 @@ async fn buy(
     count: &watch::Sender<u64>,
 ) -> Outcome {
     sleep_until(part.begins_at).await;
-    let on_behalf =
-        is_service.then_some(OnBehalf { user: UserId(part.user), client_addr: None, device: None });
+    let on_behalf = is_service.then_some(OnBehalf {
+        user: UserId(part.user),
+        client_addr: None,
+        device: None,
+        claims: None,
+    });
     let mut purchase = Purchase {
         activity: ActivityId(ACTIVITY),
         sku: SkuId(part.sku),
@@ -304,7 +308,7 @@ fn client(minter: &Minter, to: &[SocketAddr], kind: IdentityKind, pushes: mpsc::
 async fn is_open(minter: &Minter, addr: SocketAddr) -> Result<()> {
     let client = client(minter, &[addr], IdentityKind::Service, mpsc::channel(1).0);
     let until = Instant::now() + MOMENT_MAX;
-    let on_behalf = OnBehalf { user: UserId(1), client_addr: None, device: None };
+    let on_behalf = OnBehalf { user: UserId(1), client_addr: None, device: None, claims: None };
     let request = Request::Activity { activity: ActivityId(ACTIVITY) };
     loop {
         let answer = client.ask(&request, Some(&on_behalf), until).await;
@@ -343,7 +347,8 @@ pub(crate) async fn results(
                 let Some(user) = users.lock().unwrap_or_else(PoisonError::into_inner).pop() else {
                     return known;
                 };
-                let on_behalf = OnBehalf { user: UserId(user), client_addr: None, device: None };
+                let on_behalf =
+                    OnBehalf { user: UserId(user), client_addr: None, device: None, claims: None };
                 let activity = ActivityId(ACTIVITY);
                 match asking.result_until_known(activity, Some(&on_behalf), until, &mut |_| {}).await {
                     Known::Order(order) => known.push((user, Some(order))),

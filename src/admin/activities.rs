@@ -174,6 +174,26 @@ impl Activities {
         self.set_entry(id, false).await
     }
 
+    /// Changes whom an activity is for; what is `None` stays. An empty rule is none.
+    pub async fn set_eligibility(
+        &self,
+        id: u64,
+        rule: Option<&str>,
+        allow_list: Option<bool>,
+    ) -> Result<ActivityView, ActivityError> {
+        let id = activity_id(id)?;
+        let rule = rule.map(str::trim);
+        if let Some(problem) = rule.and_then(validate::rule_problem) {
+            return Err(invalid(problem));
+        }
+        let mut connection = self.connect().await?;
+        connection.set_eligibility(id, rule, allow_list).await?;
+        let activities = connection.activities().await?;
+        connection.close().await;
+        let activity = activities.iter().find(|activity| activity.id == id);
+        Ok(activity.ok_or_else(|| invalid(format!("activity {id} is archived")))?.into())
+    }
+
     /// Adds units to an SKU.
     pub async fn stock_add(&self, id: u64, sku: u64, units: u64) -> Result<StockChange, ActivityError> {
         self.change_stock(id, sku, units, NewLoad::Add).await

@@ -4,6 +4,7 @@
 //! stock: they write what the store then applies, and read what the parts count.
 
 pub mod activities;
+pub mod allow_lists;
 pub mod http;
 pub mod http_risk;
 pub mod risk;

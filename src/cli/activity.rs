@@ -8,11 +8,12 @@ use super::activity_args::{ActivityCommand, Common, CreateArgs, StockCommand};
 use super::output::print_or_json as show;
 use super::production::mysql_options;
 use super::startup::runtime;
-use super::{Failure, output};
+use super::{Failure, allow, output};
 use crate::admin::activities::{
     Activities, ActivityDetail, ActivityError, ActivityView, Created, NewActivity, Preheated, StockChange,
 };
 use crate::config::{KeyFiles, StoreKind};
+use crate::store::catalog::Eligibility;
 
 /// Runs the command.
 pub(super) fn run(args: ActivityArgs) -> Result<(), Failure> {
@@ -56,6 +57,14 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
                 format!("activity {}: entry closed", one.id)
             })
         }
+        ActivityCommand::Set(args) => {
+            let (activities, json) = activities(args.common)?;
+            let changed = activities.set_eligibility(args.id, args.eligibility.as_deref(), args.allow_list);
+            show(json, &changed.await.map_err(failure)?, |activity| {
+                format!("activity {}: {}", activity.id, eligibility_text(activity))
+            })
+        }
+        ActivityCommand::Allow(args) => allow::run(args).await,
         ActivityCommand::Stock(args) => {
             let (removes, units) = match args.command {
                 StockCommand::Add(units) => (false, units),
@@ -84,7 +93,7 @@ fn activities(common: Common) -> Result<(Activities, bool), Failure> {
     Ok((activities, common.json))
 }
 
-fn failure(error: ActivityError) -> Failure {
+pub(super) fn failure(error: ActivityError) -> Failure {
     match error {
         ActivityError::Open(error) => Failure::cannot_start(error.to_string()),
         ActivityError::OpenServer(error) => Failure::cannot_start(error.to_string()),
@@ -102,6 +111,7 @@ async fn create(args: CreateArgs) -> Result<(), Failure> {
         closes_at_ms: args.closes,
         per_user_limit: args.per_user_limit,
         pay_within_ms: u64::try_from(args.pay_within.as_millis()).unwrap_or(u64::MAX),
+        eligibility: Eligibility { rule: args.eligibility, allow_list: args.allow_list },
         skus: args.sku,
     };
     let created = activities.create(&new).await.map_err(failure)?;
@@ -159,9 +169,19 @@ fn list_table(activities: &[ActivityView]) -> String {
     text
 }
 
+fn eligibility_text<S>(activity: &ActivityView<S>) -> String {
+    let rule = activity.eligibility.as_str();
+    match (rule, activity.allow_list) {
+        ("", false) => "for everybody".to_owned(),
+        ("", true) => "for users on its allow-list".to_owned(),
+        (rule, false) => format!("for users with {rule}"),
+        (rule, true) => format!("for users on its allow-list with {rule}"),
+    }
+}
+
 fn detail_text(activity: &ActivityDetail) -> String {
     let mut text = format!(
-        "activity {} {:?}: entry {}, {} to {}, at most {} per user\n{:>6}  {:<20}  {:>12}  {:>10}  {:>10}  {:>10}  \
+        "activity {} {:?}: entry {}, {} to {}, at most {} per user, {}\n{:>6}  {:<20}  {:>12}  {:>10}  {:>10}  {:>10}  \
          {:>10}  orders\n",
         activity.id,
         activity.name,
@@ -169,6 +189,7 @@ fn detail_text(activity: &ActivityDetail) -> String {
         time_text(activity.opens_at_ms),
         time_text(activity.closes_at_ms),
         activity.per_user_limit,
+        eligibility_text(activity),
         "SKU",
         "name",
         "price",

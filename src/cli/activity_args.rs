@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::{Args, Subcommand};
 
 use super::ConfigArgs;
+use super::allow::AllowArgs;
 use crate::admin::activities::NewSku;
 use crate::config::parse_duration;
 
@@ -54,6 +55,10 @@ pub(super) enum ActivityCommand {
     Close(One),
     /// Add or remove stock, during a sale too
     Stock(StockArgs),
+    /// Change whom it is for, during a sale too
+    Set(SetArgs),
+    /// Who is on its allow-list
+    Allow(AllowArgs),
     /// End an activity for good and take it out of Redis; its orders stay in the database
     Archive(One),
 }
@@ -81,11 +86,40 @@ pub(super) struct CreateArgs {
     /// How long an order waits for its payment
     #[arg(long, default_value = "15m", value_parser = parse_duration)]
     pub(super) pay_within: Duration,
+    /// Whom it is for, by claims of their tokens, such as 'level >= 2 and vip' [default: everybody]
+    #[arg(long, value_name = "RULE", default_value = "", hide_default_value = true)]
+    pub(super) eligibility: String,
+    /// Only users on its allow-list may buy (see `activity allow`)
+    #[arg(long)]
+    pub(super) allow_list: bool,
     /// Leave the entry closed until `activity open`
     #[arg(long)]
     pub(super) entry_closed: bool,
     #[command(flatten)]
     pub(super) common: Common,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "change", required = true, multiple = true, args = ["eligibility", "allow_list"])]
+pub(super) struct SetArgs {
+    /// The activity's number
+    pub(super) id: u64,
+    /// Whom it is for, by claims of their tokens, such as 'level >= 2 and vip'; '' = everybody
+    #[arg(long, value_name = "RULE")]
+    pub(super) eligibility: Option<String>,
+    /// Whether only users on its allow-list may buy
+    #[arg(long, value_name = "on|off", value_parser = parse_on_off)]
+    pub(super) allow_list: Option<bool>,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+fn parse_on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]

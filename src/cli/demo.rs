@@ -24,6 +24,7 @@ use crate::rehearsal::{
     GatewayCounts, Mode, Progress, RehearsalError, Report, SalePlan, Silent, Source, TerminalBar, read_still,
     rehearse,
 };
+use crate::store::catalog::Eligibility;
 
 /// Up to so many users each have a connection of their own.
 const APP_USERS_MAX: u32 = 20_000;
@@ -161,6 +162,7 @@ async fn create_activity(args: &DemoArgs) -> Result<ActivityId, Failure> {
         closes_at_ms: now_ms.saturating_add(WINDOW_MS),
         per_user_limit: 1,
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
+        eligibility: Eligibility::default(),
         skus: vec![sku],
     };
     let created = activities.create(&new).await.map_err(failed)?;

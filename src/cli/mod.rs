@@ -8,6 +8,7 @@
 mod activity;
 mod activity_args;
 mod admin_port;
+mod allow;
 mod demo;
 mod obedience;
 mod output;

@@ -108,6 +108,29 @@ impl Probe for ServeProbe {
     }
 }
 
+/// What is counted beside replies, rungs and ends.
+const EVENTS: &[(&str, &str, Event)] = &[
+    ("rushgate_connections_accepted_total", "Connections accepted", Event::Accepted),
+    ("rushgate_pushes_total", "RESULT_PUSH frames handed to a connection", Event::Push),
+    ("rushgate_store_calls_total", "Calls that the store answered", Event::CallAnswered),
+    ("rushgate_store_calls_repeated_total", "Calls without a reply, repeated", Event::CallRepeated),
+    ("rushgate_archive_lookups_total", "RESULTs answered from the database", Event::LookedUp),
+    ("rushgate_recoveries_total", "Recoveries that took this gateway's marks in time", Event::HandedIn),
+    ("rushgate_promises_offered_total", "Orders offered again after a recovery", Event::OfferedAgain),
+    ("rushgate_promises_failed_total", "Acknowledged orders that ended FAILED", Event::PromiseFailed),
+    ("rushgate_switch_changes_total", "Changes of switches that were obeyed", Event::SwitchObeyed),
+    ("rushgate_switches_ignored_total", "Times something was found that is no switch", Event::SwitchIgnored),
+    ("rushgate_allow_lists_read_total", "Allow-lists read as a whole", Event::ListRead),
+    ("rushgate_allow_lists_restored_total", "Allow-lists the store had lost, put back", Event::ListRestored),
+    ("rushgate_switches_restored_total", "Switches the store had lost, put back", Event::SwitchRestored),
+    ("rushgate_token_keys_changed_total", "Times the token keys in force became others", Event::KeysChanged),
+    (
+        "rushgate_key_file_refused_total",
+        "Looks at auth.jwks_file that found no use in it",
+        Event::KeyFileRefused,
+    ),
+];
+
 fn metrics(gateway: &Gateway) -> String {
     let counters = gateway.counters();
     let mut text = String::new();
@@ -128,50 +151,7 @@ fn metrics(gateway: &Gateway) -> String {
     family(&mut text, "rushgate_connections_ended_total", "Ends of connections", "why", endings);
     let tokens = IdentityError::ALL.iter().map(|why| (why.name(), counters.token_refusal_count(*why)));
     family(&mut text, "rushgate_tokens_refused_total", "Tokens refused in AUTH", "why", tokens);
-    for (name, help, event) in [
-        ("rushgate_connections_accepted_total", "Connections accepted", Event::Accepted),
-        ("rushgate_pushes_total", "RESULT_PUSH frames handed to a connection", Event::Push),
-        ("rushgate_store_calls_total", "Calls that the store answered", Event::CallAnswered),
-        ("rushgate_store_calls_repeated_total", "Calls without a reply, repeated", Event::CallRepeated),
-        ("rushgate_archive_lookups_total", "RESULTs answered from the database", Event::LookedUp),
-        ("rushgate_recoveries_total", "Recoveries that took this gateway's marks in time", Event::HandedIn),
-        ("rushgate_promises_offered_total", "Orders offered again after a recovery", Event::OfferedAgain),
-        ("rushgate_promises_failed_total", "Acknowledged orders that ended FAILED", Event::PromiseFailed),
-        ("rushgate_switch_changes_total", "Changes of switches that were obeyed", Event::SwitchObeyed),
-        (
-            "rushgate_switches_ignored_total",
-            "Times something was found that is no switch",
-            Event::SwitchIgnored,
-        ),
-        ("rushgate_switches_restored_total", "Switches the store had lost, put back", Event::SwitchRestored),
-        (
-            "rushgate_devices_refused_total",
-            "HELLOs and AUTHs without such a device as is asked for",
-            Event::DeviceRefused,
-        ),
-        ("rushgate_devices_counted_total", "Users on devices that were counted", Event::DeviceCounted),
-        (
-            "rushgate_devices_forgotten_total",
-            "Users on devices that were not counted, for too many waited",
-            Event::DeviceForgotten,
-        ),
-        ("rushgate_flagged_total", "Users and devices put into the risk lists", Event::Flagged),
-        (
-            "rushgate_flags_forgotten_total",
-            "Flags that were not written, for too many waited",
-            Event::FlagForgotten,
-        ),
-        (
-            "rushgate_token_keys_changed_total",
-            "Times the token keys in force became others",
-            Event::KeysChanged,
-        ),
-        (
-            "rushgate_key_file_refused_total",
-            "Looks at auth.jwks_file that found no use in it",
-            Event::KeyFileRefused,
-        ),
-    ] {
+    for &(name, help, event) in EVENTS {
         single(&mut text, name, "counter", help, counters.event_count(event));
     }
     let count = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);

@@ -19,6 +19,7 @@ use crate::admin::switches::SwitchPlace;
 use crate::admission::limits::Limits;
 use crate::config::{Config, KeyFiles, StoreKind};
 use crate::gateway::{Gateway, Settings, StartError};
+use crate::store::allow_lists::AllowListStore;
 use crate::store::catalog::Catalogue;
 use crate::store::crash_point;
 use crate::store::devices::DeviceStore;
@@ -61,7 +62,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
 }
 
 /// A store that a gateway serves from, and what is to be done when it has drained.
-trait ServedStore: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore {
+trait ServedStore: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore + AllowListStore {
     /// Whether its servers are somewhere else: a start that they interrupt is begun anew.
     const IS_REMOTE: bool;
 

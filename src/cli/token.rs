@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::output::{print, print_json};
 use super::startup::minter;
 use super::token_report::{Verdict, content};
 use super::{ConfigArgs, Failure};
-use crate::admission::identity::{IdentityKind, MintKey, TOKEN_BYTES_MAX, Verifier, inspect};
+use crate::admission::identity::{
+    Claim, IdentityKind, MintKey, TOKEN_BYTES_MAX, Verifier, asserted, inspect,
+};
 use crate::config::{KeyFiles, parse_duration};
 use crate::protocol::UserId;
 
@@ -50,6 +52,9 @@ struct MintArgs {
     /// The HS256 secret to sign with, if it is not the configured one
     #[arg(long, value_name = "FILE", conflicts_with = "private_key_file")]
     secret_file: Option<PathBuf>,
+    /// What it says of its user besides, such as level=3, vip=true or city=Wuhan; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_claim)]
+    claim: Vec<(String, Value)>,
     /// How the token calls its key [default: auth.kid, if the configured secret signs]
     #[arg(long)]
     kid: Option<String>,
@@ -93,6 +98,24 @@ fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// Written as in a rule, or as a back end asserts it.
+fn parse_claim(text: &str) -> Result<(String, Value), String> {
+    const TAKEN: [&str; 7] = ["sub", "aud", "iss", "iat", "exp", "nbf", "scope"];
+    let mut claims = asserted(text);
+    let (Some((name, claim)), None) = (claims.next(), claims.next()) else {
+        return Err("write NAME=VALUE, such as level=3, vip=true or city=Wuhan".to_owned());
+    };
+    if TAKEN.contains(&name) {
+        return Err(format!("{name} is told otherwise, or not at all"));
+    }
+    let value = match claim {
+        Claim::Number(number) => json!(number),
+        Claim::Flag(flag) => json!(flag),
+        Claim::Text(text) => json!(text),
+    };
+    Ok((name.to_owned(), value))
+}
+
 fn mint(args: MintArgs) -> Result<(), Failure> {
     let kind = match args.user.map(UserId::new) {
         None => IdentityKind::Service,
@@ -103,6 +126,7 @@ fn mint(args: MintArgs) -> Result<(), Failure> {
     let private_key = args.private_key_file.map(MintKey::PrivateKeyFile);
     let minter = minter(&config, private_key.or(args.secret_file.map(MintKey::SecretFile)), args.kid)?;
     let token = minter
+        .with_claims(args.claim.into_iter().collect())
         .mint(kind, now_unix_s(), args.ttl.max(Duration::from_secs(1)))
         .map_err(|error| Failure::bad_result(error.to_string()))?;
     print(&token);

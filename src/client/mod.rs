@@ -63,6 +63,8 @@ pub struct OnBehalf<'a> {
     pub client_addr: Option<IpAddr>,
     /// The user's device, 1 to 64 bytes.
     pub device: Option<&'a str>,
+    /// What the back end knows of the user, for rules of activities: `level=3;vip=true`, 1 to 256 bytes.
+    pub claims: Option<&'a str>,
 }
 
 /// Timeouts and sizes of a connection.

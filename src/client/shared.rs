@@ -154,4 +154,7 @@ fn put_on_behalf(ext: &mut BytesMut, on_behalf: Option<&OnBehalf<'_>>) {
     if let Some(device) = on_behalf.device {
         put_tlv(ext, tlv::DEVICE, device.as_bytes());
     }
+    if let Some(claims) = on_behalf.claims {
+        put_tlv(ext, tlv::CLAIMS, claims.as_bytes());
+    }
 }

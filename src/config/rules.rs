@@ -10,6 +10,7 @@ use super::problem::nearest;
 use super::text::{format_bytes, format_duration, parse_bytes, parse_duration};
 use crate::admission::Cidr;
 use crate::admission::clients::AppVersion;
+use crate::admission::identity::{CLAIM_NAME_BYTES_MAX, is_claim_name};
 
 /// What a value may be.
 #[derive(Clone, Copy)]
@@ -32,6 +33,8 @@ pub(super) enum Rule {
     Prefix,
     /// Of an app.
     VersionOrNone,
+    /// Of a token's claim, as rules write it.
+    ClaimName,
     Flag,
     /// A list: what each is, at least and at most so many, none twice.
     Many(&'static Rule, usize, usize),
@@ -88,6 +91,10 @@ impl Rule {
                 format!("1 to {PREFIX_BYTES_MAX} letters, digits and any of \"-_.:\"")
             }
             Self::VersionOrNone => "a version in quotes, such as \"3.2.0\", or \"\"".to_owned(),
+            Self::ClaimName => format!(
+                "a claim's name, such as \"level\": a letter, then at most {} letters, digits and _",
+                CLAIM_NAME_BYTES_MAX.saturating_sub(1)
+            ),
             Self::Flag => "true or false".to_owned(),
             Self::Many(each, min, max) => format!("a list of {min} to {max}, each {}", each.allowed()),
             Self::Overrides => format!(
@@ -162,6 +169,7 @@ impl Rule {
                 text.parse::<AppVersion>().err().map(|error| error.to_string())
             }
             (Self::Prefix, Value::String(text)) => (!is_prefix(text)).then(String::new),
+            (Self::ClaimName, Value::String(text)) => (!is_claim_name(text)).then(String::new),
             (Self::Flag, Value::Boolean(_)) => None,
             _ => Some(String::new()),
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::problem::nearest;
 use super::rules::{BURST, RATE_PER_S, Rule};
 use crate::admission::clients::Platform;
-use crate::admission::identity::KID_BYTES_MAX;
+use crate::admission::identity::{CLAIMS_MAX, KID_BYTES_MAX};
 
 /// A key and what its value may be.
 pub(super) struct Key {
@@ -26,7 +26,8 @@ const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
 const SECTIONS: [&str; 12] = [
-    "gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth", "risk", "clients", "devices",
+    "gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth", "risk", "clients",
+    "devices",
 ];
 
 pub(super) const KEYS: &[Key] = &[
@@ -112,6 +113,7 @@ pub(super) const KEYS: &[Key] = &[
     key("auth.service_from", Rule::Many(&Rule::Block, 0, 256)),
     // More would keep tokens alive long after their makers think them dead.
     key("auth.leeway", ms(0, 5 * MINUTE_MS)),
+    key("auth.claims", Rule::Many(&Rule::ClaimName, 0, CLAIMS_MAX)),
     key("risk.slow_interval", ms(100, HOUR_MS)),
     key("risk.explain_slots", Rule::Whole(0, 16_777_216)),
     key("clients.platforms", Rule::Many(&Rule::OneOf(&Platform::NAMES), 0, 6)),
@@ -215,6 +217,7 @@ mod tests {
                 | Rule::HostPortOrNone
                 | Rule::Prefix
                 | Rule::VersionOrNone
+                | Rule::ClaimName
                 | Rule::Many(..)
                 | Rule::Overrides => Vec::new(),
             };

@@ -330,6 +330,8 @@ pub struct Auth {
     /// How far the clock of whoever makes the tokens may differ.
     #[serde(with = "text::duration")]
     pub leeway: Duration,
+    /// Further claims of tokens that activities' rules may name.
+    pub claims: Vec<String>,
 }
 
 impl Auth {
@@ -351,6 +353,7 @@ impl Default for Auth {
             issuer: None,
             service_from: Cidr::EVERYWHERE.to_vec(),
             leeway: Duration::from_secs(5),
+            claims: Vec::new(),
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use super::{Config, IpOverride, Rate};
-use crate::admission::identity::{IdentitySettings, MintKey, MintSettings, TokenAlgorithm, VerifyKey};
+use crate::admission::identity::{
+    ClaimNames, IdentitySettings, MintKey, MintSettings, TokenAlgorithm, VerifyKey,
+};
 use crate::admission::limits::{self, LimitsSettings};
 
 /// Why tokens cannot be made with this configuration.
@@ -65,6 +67,8 @@ impl Config {
             issuer: auth.issuer.clone(),
             leeway: auth.leeway,
             service_from: auth.service_from.clone(),
+            // `load` refuses names that are none; of a struct filled by hand none are kept then.
+            claims: ClaimNames::new(&auth.claims).unwrap_or_default(),
         }
     }
 

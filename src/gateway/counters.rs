@@ -62,6 +62,8 @@ counted! {
         Risk = "risk",
         /// They are slowed, and not due again yet.
         RiskSlowed = "risk_slowed",
+        /// Not for this user, by the activity's rule or list.
+        Eligibility = "eligibility",
         /// Nothing left, by the board.
         Stock = "stock",
         /// The shard's queue is full.
@@ -170,6 +172,10 @@ counted! {
         Flagged = "flagged",
         /// One was not: too many waited for the store.
         FlagForgotten = "flag_forgotten",
+        /// An allow-list was read as a whole.
+        ListRead = "list_read",
+        /// An allow-list that the store had lost was put back.
+        ListRestored = "list_restored",
         /// The token keys in force became others.
         KeysChanged = "keys_changed",
         /// The file with token keys was looked at and could not be used.

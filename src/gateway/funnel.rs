@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use super::clock::Now;
 use super::counters::Rung;
 use super::door::{Admitted, Door, Ticket};
+use super::eligibility::{Known, Verdict};
 use super::explain::Explain;
 use super::lookups::Lookups;
 use super::on_sale::{OnSale, Sale, SkuOnSale};
@@ -44,6 +45,8 @@ pub(super) struct Ask<'a> {
     pub(super) risk_held: Option<&'a RiskHeld>,
     /// The user's device, if it is named.
     pub(super) device: Option<&'a str>,
+    /// What is known of the user's claims.
+    pub(super) claims: Known<'a>,
     /// The request came over a service connection.
     pub(super) names_user: bool,
     pub(super) activity: ActivityId,
@@ -121,7 +124,7 @@ impl Funnel {
         switches(on_sale, sale, ask.activity)?;
         activity(now, sale, ask)?;
         self.risk(now, ask)?;
-        // Eligibility stands here: nothing that costs more than memory may come before it.
+        eligibility(sale, ask)?;
         stock(left, ask)
     }
 
@@ -273,6 +276,7 @@ impl Funnel {
         activity: ActivityId,
         user: UserId,
         held: Option<&Held>,
+        claims: Known<'_>,
     ) -> (Status, u32, Reply) {
         let on_sale = self.on_sale.load();
         if let Err(told) = self.question_rate(now, on_sale.rates(), user, held) {
@@ -287,10 +291,12 @@ impl Funnel {
             self.buyers.standing(activity, user),
             Some(Standing::Order(mark)) if mark.state.is_live()
         );
+        let is_eligible = sale.terms.judge(user, claims) == Verdict::Eligible;
+        let flags = [(is_eligible, activity_flags::ELIGIBLE), (holds, activity_flags::HOLDS_ORDER)];
         let info = ActivityInfo {
             activity,
             state: sale.state(now.sale_ms),
-            flags: activity_flags::ELIGIBLE | if holds { activity_flags::HOLDS_ORDER } else { 0 },
+            flags: flags.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag),
             server_time_ms: now.sale_ms,
             opens_at_ms: sale.opens_at_ms,
             closes_at_ms: sale.closes_at_ms,
@@ -351,6 +357,18 @@ fn activity(now: Now, sale: Option<&Sale>, ask: &Ask<'_>) -> Result<(), Refusal>
                 hint_ms: u32::try_from(until_ms).unwrap_or(u32::MAX),
                 reply: Reply::OpensAt { opens_at_ms: sale.opens_at_ms, server_time_ms: now.sale_ms },
             })
+        }
+    }
+}
+
+fn eligibility(sale: Option<&Sale>, ask: &Ask<'_>) -> Result<(), Refusal> {
+    let verdict = sale.map_or(Verdict::Eligible, |sale| sale.terms.judge(ask.user, ask.claims));
+    match verdict {
+        Verdict::Eligible => Ok(()),
+        Verdict::NotEligible => Err(Refusal::plain(Rung::Eligibility, Status::NotEligible)),
+        // Final would be wrong, and so would letting everybody in.
+        Verdict::Unknown => {
+            Err(Refusal { hint_ms: busy_hint_ms(), ..Refusal::plain(Rung::Eligibility, Status::Busy) })
         }
     }
 }

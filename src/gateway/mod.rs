@@ -3,11 +3,14 @@
 //! Threads: one worker per core, each with its own runtime, its own listeners on the shared ports and its own
 //! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that follows the
 //! switches, one that follows the risk lists, one that writes flags into them, one that has devices counted, if anybody
-//! wants that, one that forgets idle limiter keys. A thread that follows the file with token keys, if there is one.
+//! wants that, one that follows the allow-lists, one that forgets idle limiter keys. A thread that follows the file with token keys,
+//! if there is one.
 //! [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
+mod allow_lists;
 mod arrival;
+mod auth;
 mod clock;
 mod connection;
 mod conversation;
@@ -16,6 +19,7 @@ mod deadlines;
 mod delivery;
 mod devices;
 mod door;
+mod eligibility;
 mod explain;
 mod flags;
 mod funnel;
@@ -78,6 +82,7 @@ struct Core {
     flags: flags::Flags,
     switches: switches::SwitchState,
     risk: risk::RiskState,
+    allow_lists: allow_lists::AllowLists,
     /// Connections open.
     connections: AtomicUsize,
     connection_closed: Notify,

@@ -1,10 +1,10 @@
-//! What a request names in its TLVs: user, client address, device.
+//! What a request names in its TLVs: user, client address, device, claims.
 //!
 //! Runs on the connection's task, inside one wake. Whether anybody believes it is the session's to say.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::protocol::{DEVICE_BYTES_MAX, Frame, Status, tlv};
+use crate::protocol::{CLAIMS_BYTES_MAX, DEVICE_BYTES_MAX, Frame, Status, tlv};
 
 /// What a request's TLVs name. They have to be well-formed whoever sends them, also where nobody believes them.
 #[derive(Clone, Copy, Debug)]
@@ -12,12 +12,14 @@ pub(super) struct Named<'a> {
     pub(super) user: Option<u64>,
     pub(super) ip: Option<IpAddr>,
     pub(super) device: Option<&'a str>,
+    /// Of the user; looked into only where a rule needs it.
+    pub(super) claims: Option<&'a str>,
 }
 
 impl<'a> Named<'a> {
     /// In one pass; of several TLVs of a type the first counts.
     pub(super) fn of(frame: &Frame<'a>) -> Result<Self, Status> {
-        let mut named = Self { user: None, ip: None, device: None };
+        let mut named = Self { user: None, ip: None, device: None, claims: None };
         for (kind, value) in frame.tlvs() {
             match kind {
                 tlv::USER if named.user.is_none() => {
@@ -26,6 +28,7 @@ impl<'a> Named<'a> {
                 }
                 tlv::CLIENT_ADDR if named.ip.is_none() => named.ip = Some(client_addr(value)?),
                 tlv::DEVICE if named.device.is_none() => named.device = Some(text(value, DEVICE_BYTES_MAX)?),
+                tlv::CLAIMS if named.claims.is_none() => named.claims = Some(text(value, CLAIMS_BYTES_MAX)?),
                 _ => {}
             }
         }

@@ -8,6 +8,9 @@
 
 use std::sync::Arc;
 
+use super::allow_lists::AllowLists;
+use super::eligibility::Terms;
+use crate::admission::identity::ClaimNames;
 use crate::admission::limits::{ActivityLimit, Rates, Share};
 use crate::admission::switches::{Entry, SwitchBoard};
 use crate::protocol::{ActivityId, ActivityState, SkuId, SkuKey};
@@ -44,6 +47,8 @@ pub(super) struct Sale {
     pub(super) per_user_limit: u16,
     /// How often it may be asked for within its window.
     pub(super) limit: ActivityLimit,
+    /// Whom it is for.
+    pub(super) terms: Arc<Terms>,
     /// By ascending id.
     pub(super) skus: Vec<SkuOnSale>,
 }
@@ -81,16 +86,16 @@ pub(super) struct OnSale {
 }
 
 impl OnSale {
-    /// Ties activities to their slots on the board; every entry as the catalogue says, every rate as configured, and every
-    /// limit fresh.
+    /// Ties activities to their slots on the board and to what decides whom they are for; every entry as the catalogue
+    /// says, every rate as configured, and every limit fresh.
     pub(super) fn new(
         activities: Vec<Activity>,
         mut ended: Vec<Ended>,
-        board: &Board,
+        ties: &Ties<'_>,
         rates: Arc<Rates>,
     ) -> Self {
         let mut sales: Vec<Sale> =
-            activities.into_iter().map(|activity| tie(activity, board, &rates)).collect();
+            activities.into_iter().map(|activity| tie(activity, ties, &rates)).collect();
         sales.sort_by_key(|sale| sale.id);
         ended.sort_by_key(|one| one.id);
         let mut on_sale =
@@ -190,7 +195,16 @@ impl OnSale {
     }
 }
 
-fn tie(activity: Activity, board: &Board, rates: &Rates) -> Sale {
+/// What activities are tied to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ties<'a> {
+    pub(super) board: &'a Board,
+    pub(super) claims: &'a ClaimNames,
+    pub(super) lists: &'a AllowLists,
+}
+
+fn tie(activity: Activity, ties: &Ties<'_>, rates: &Rates) -> Sale {
+    let terms = Terms::new(activity.id, &activity.eligibility, ties.claims, ties.lists);
     let mut skus: Vec<SkuOnSale> = activity
         .skus
         .into_iter()
@@ -198,7 +212,7 @@ fn tie(activity: Activity, board: &Board, rates: &Rates) -> Sale {
             id: sku.id,
             price_minor: sku.price_minor,
             stock_total: sku.stock_total,
-            slot: board.slot(SkuKey { activity: activity.id, sku: sku.id }),
+            slot: ties.board.slot(SkuKey { activity: activity.id, sku: sku.id }),
         })
         .collect();
     skus.sort_by_key(|sku| sku.id);
@@ -210,6 +224,7 @@ fn tie(activity: Activity, board: &Board, rates: &Rates) -> Sale {
         closes_at_ms: activity.closes_at_ms,
         per_user_limit: activity.per_user_limit,
         limit: ActivityLimit::new(rates.activity(activity.id), rates.share()),
+        terms: Arc::new(terms),
         skus,
     }
 }

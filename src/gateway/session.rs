@@ -12,18 +12,17 @@ use bytes::BytesMut;
 use super::clock::Now;
 use super::counters::{Ending, Rung};
 use super::door::Knock;
+use super::eligibility::Known;
 use super::funnel::{Ask, Found};
 use super::hello::Greeting;
 use super::named::Named;
 use super::peer::Peer;
 use super::risk_rung::RiskHeld;
 use super::worker::Worker;
-use crate::admission::identity::IdentityKind;
+use crate::admission::identity::Claims;
 use crate::admission::limits::Held;
 use crate::protocol::frame::FRAME_BYTES_MAX_BEFORE_AUTH;
-use crate::protocol::{
-    ActivityId, ConnectionKind, Frame, Head, Opcode, Reply, Request, Status, UserId, encode,
-};
+use crate::protocol::{ActivityId, Frame, Head, Opcode, Reply, Request, Status, UserId, encode};
 
 /// Whether the connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +34,7 @@ pub(super) enum Flow {
     Finish,
 }
 
+/// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     New,
@@ -49,6 +49,7 @@ struct Speaker<'a> {
     user: UserId,
     ip: Option<IpAddr>,
     device: Option<&'a str>,
+    claims: Known<'a>,
 }
 
 /// See the module.
@@ -62,6 +63,8 @@ pub(super) struct Session {
     held: Held,
     /// What the lists say of its one user, address and device.
     risk_held: RiskHeld,
+    /// What the connection's token says besides.
+    pub(super) claims: Claims,
     /// GOAWAY was sent: nothing new is done.
     pub(super) going_away: bool,
     /// Owed since a BUY of this wake went through the door.
@@ -69,7 +72,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) const fn new(worker: Arc<Worker>, peer: Arc<Peer>) -> Self {
+    pub(super) fn new(worker: Arc<Worker>, peer: Arc<Peer>) -> Self {
         Self {
             worker,
             peer,
@@ -77,6 +80,7 @@ impl Session {
             greeting: Greeting::NONE,
             held: Held::new(),
             risk_held: RiskHeld::new(),
+            claims: Claims::default(),
             going_away: false,
             knock: Knock::new(),
         }
@@ -193,6 +197,7 @@ impl Session {
                     held: self.held(),
                     risk_held: self.held().map(|_| &self.risk_held),
                     device: speaker.device,
+                    claims: speaker.claims,
                     names_user: self.is_service(),
                     activity,
                     sku,
@@ -208,7 +213,8 @@ impl Session {
                 }
             }
             Request::Activity { activity } => {
-                self.worker.core.funnel.activity(now, activity, speaker.user, self.held())
+                let Speaker { user, claims, .. } = speaker;
+                self.worker.core.funnel.activity(now, activity, user, self.held(), claims)
             }
             // Challenges and purchase tokens: no activity asks for one.
             _ => (Status::NotRequired, 0, Reply::Empty),
@@ -270,41 +276,6 @@ impl Session {
         }
     }
 
-    fn on_auth(&mut self, now: Now, frame: &Frame<'_>, token: &[u8], out: &mut BytesMut) -> Flow {
-        let verified = self.worker.core.verifier.verify(token, self.peer.addr, now.sale_ms / 1000);
-        let identity = match verified {
-            Ok(identity) => identity,
-            Err(error) => {
-                self.worker.sheet.token_refused(error);
-                tracing::debug!(connection = self.peer.id, %error, "token refused");
-                self.refuse(frame, super::token_status(error), out);
-                return Flow::Close(Ending::BadToken);
-            }
-        };
-        let expires_at_ms = identity.expires_at_ms;
-        let (next, user, kind) = match identity.kind {
-            IdentityKind::App(user) => (Stage::App { user, expires_at_ms }, Some(user), ConnectionKind::App),
-            IdentityKind::Service => (Stage::Service { expires_at_ms }, None, ConnectionKind::Service),
-        };
-        let fits = match (self.stage, next) {
-            (Stage::App { user, .. }, Stage::App { user: again, .. }) => user == again,
-            (Stage::Service { .. }, Stage::Service { .. }) => true,
-            (was, _) => was == Stage::Greeted,
-        };
-        if !fits || (user.is_some() && !self.may_be_an_app()) {
-            self.refuse(frame, Status::Unexpected, out);
-            return Flow::Go;
-        }
-        if let (Stage::Greeted, Some(user)) = (self.stage, user) {
-            self.worker.core.subscribers.subscribe(user, &self.peer, false);
-            self.seen_on_device(now, user);
-        }
-        self.stage = next;
-        let reply = Reply::Auth { user, expires_at_ms, kind, in_flight_max: self.in_flight_max() };
-        self.reply(frame, Status::Ok, 0, &reply, out);
-        Flow::Go
-    }
-
     const fn is_expired(&self, now: Now) -> bool {
         match self.stage {
             Stage::App { expires_at_ms, .. } | Stage::Service { expires_at_ms } => {
@@ -326,10 +297,12 @@ impl Session {
     /// connection names is not believed.
     fn speaker<'a>(&'a self, named: Named<'a>) -> Result<Speaker<'a>, Status> {
         if let Stage::App { user, .. } = self.stage {
-            return Ok(Speaker { user, ip: Some(self.peer.addr), device: self.device() });
+            let claims = Known::Token(&self.claims);
+            return Ok(Speaker { user, ip: Some(self.peer.addr), device: self.device(), claims });
         }
         let user = named.user.and_then(UserId::new).ok_or(Status::UserRequired)?;
-        Ok(Speaker { user, ip: named.ip, device: named.device })
+        let claims = Known::Asserted(named.claims);
+        Ok(Speaker { user, ip: named.ip, device: named.device, claims })
     }
 
     /// The limiters that stay the same from request to request: an app connection's.

@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use super::allow_lists::AllowLists;
 use super::clock::Clock;
 use super::conversation::Conversation;
 use super::counters::Counters;
@@ -19,7 +20,7 @@ use super::door::Door;
 use super::explain::Explain;
 use super::funnel::Funnel;
 use super::listener::Port;
-use super::on_sale::OnSale;
+use super::on_sale::{OnSale, Ties};
 use super::risk::RiskState;
 use super::sale_clock::SaleClock;
 use super::stock_task::{StockState, StockTask};
@@ -27,11 +28,14 @@ use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::trouble::Trouble;
 use super::worker::Worker;
-use super::{Core, Settings, devices, flags, key_file, listener, lookups, risk, switches, worker_thread};
+use super::{
+    Core, Settings, allow_lists, devices, flags, key_file, listener, lookups, risk, switches, worker_thread,
+};
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits, Rates};
 use crate::stock::calls::ProcessNumber;
 use crate::stock::{Board, Buyers, Stock};
+use crate::store::allow_lists::AllowListStore;
 use crate::store::catalog::Catalogue;
 use crate::store::devices::DeviceStore;
 use crate::store::risk::RiskStore;
@@ -78,7 +82,9 @@ pub struct Gateway {
 
 impl Gateway {
     /// Registers with the store, learns every shard, then opens the port.
-    pub async fn start<S: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore>(
+    pub async fn start<
+        S: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore + AllowListStore,
+    >(
         settings: Settings,
         limits: Limits,
         verifier: Verifier,
@@ -89,17 +95,18 @@ impl Gateway {
         store.drive_loads().await?;
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
-        let on_sale = on_sale(store.as_ref(), &board, Arc::new(limits.rates())).await?;
+        let lists = AllowLists::default();
+        let ties = Ties { board: &board, claims: verifier.claim_names(), lists: &lists };
         let (lookups, lookup_task) = lookups::new(&settings);
         let (devices, device_task) = devices::new(settings.devices);
         let (flags, flag_task) = flags::new();
         let funnel = Funnel {
+            on_sale: ArcSwap::from_pointee(on_sale(store.as_ref(), &ties, Arc::new(limits.rates())).await?),
             limits,
             risk: risk::rung(&settings.risk),
             explain: Explain::new(settings.risk.explain_slots),
             buyers: Arc::clone(&buyers),
             board: Arc::clone(&board),
-            on_sale: ArcSwap::from_pointee(on_sale),
             door: Door::new(settings.stock.queue_items_max),
             lookups,
         };
@@ -122,6 +129,7 @@ impl Gateway {
             flags,
             switches: SwitchState::default(),
             risk: RiskState::default(),
+            allow_lists: lists,
             connections: AtomicUsize::new(0),
             connection_closed: Notify::new(),
             connection_ids: AtomicU64::new(0),
@@ -143,8 +151,6 @@ impl Gateway {
         if stock_state.wait_for(|state| state.is_known).await.is_err() {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
         }
-        // What was archived since it was read is not in the shards any more.
-        let version = reread_if_newer(&core, store.as_ref(), version).await?;
         let lookup_task = lookup_task.run(Arc::clone(&core), Arc::clone(&store));
         tasks.push(tokio::spawn(lookup_task).abort_handle());
         let (process, watched) = (registration.process, (Arc::clone(&core), Arc::clone(&store)));
@@ -152,12 +158,7 @@ impl Gateway {
         if let Some(task) = device_task {
             tasks.push(tokio::spawn(task.run(Arc::clone(&core), Arc::clone(&store))).abort_handle());
         }
-        switches::read_before_opening(&core, store.as_ref()).await?;
-        tasks.push(risk::start(&core, &store).await?);
-        let follow_switches = switches::follow(Arc::clone(&core), Arc::clone(&store));
-        tasks.push(tokio::spawn(follow_switches).abort_handle());
-        tasks.push(tokio::spawn(follow_catalogue(Arc::clone(&core), store, version)).abort_handle());
-        tasks.push(tokio::spawn(retain_keys(Arc::clone(&core))).abort_handle());
+        tasks.extend(follow(&core, store, version).await?);
         let stop_workers = watch::Sender::new(false);
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
         key_file::follow(&gateway.core).map_err(StartError::Worker)?;
@@ -325,6 +326,23 @@ fn worker_threads(settings: &Settings) -> usize {
     }
 }
 
+/// Reads what may have changed since it was read, and what the funnel obeys besides, and has all of it followed.
+async fn follow<S: Catalogue + SwitchStore + RiskStore + AllowListStore>(
+    core: &Arc<Core>,
+    store: Arc<S>,
+    version: u64,
+) -> Result<Vec<AbortHandle>, StoreError> {
+    // What was archived since it was read is not in the shards any more.
+    let version = reread_if_newer(core, store.as_ref(), version).await?;
+    switches::read_before_opening(core, store.as_ref()).await?;
+    let mut tasks = vec![risk::start(core, &store).await?, allow_lists::start(core, &store).await?];
+    let follow_switches = switches::follow(Arc::clone(core), Arc::clone(&store));
+    tasks.push(tokio::spawn(follow_switches).abort_handle());
+    tasks.push(tokio::spawn(follow_catalogue(Arc::clone(core), store, version)).abort_handle());
+    tasks.push(tokio::spawn(retain_keys(Arc::clone(core))).abort_handle());
+    Ok(tasks)
+}
+
 /// Shows the funnel what is on sale, and drives what operators asked for. What fails is tried again, and neither
 /// waits for the other: an entry that is closed must not wait for a load that fails.
 async fn follow_catalogue<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut known: u64) {
@@ -350,14 +368,16 @@ async fn reread_if_newer<S: Catalogue>(core: &Core, store: &S, known: u64) -> Re
     Ok(version)
 }
 
-async fn on_sale<S: Catalogue>(store: &S, board: &Board, rates: Arc<Rates>) -> Result<OnSale, StoreError> {
+async fn on_sale<S: Catalogue>(store: &S, ties: &Ties<'_>, rates: Arc<Rates>) -> Result<OnSale, StoreError> {
     let ended = store.ended().await?;
-    Ok(OnSale::new(store.activities().await?, ended, board, rates))
+    Ok(OnSale::new(store.activities().await?, ended, ties, rates))
 }
 
 async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<(), StoreError> {
     let rates = Arc::clone(core.funnel.on_sale.load().rates());
-    let on_sale = on_sale(store, &core.funnel.board, rates).await?;
+    let claims = core.verifier.claim_names();
+    let ties = Ties { board: &core.funnel.board, claims, lists: &core.allow_lists };
+    let on_sale = on_sale(store, &ties, rates).await?;
     tracing::info!(activities = on_sale.len(), "catalogue read anew");
     core.funnel.show(core.clock.now(), &on_sale);
     // What it applies changes the version again.

@@ -175,6 +175,8 @@ pub mod tlv {
     pub const CLIENT_ADDR: u16 = 0x0002;
     /// Device id, UTF-8, 1 to 64 bytes; requests of service connections.
     pub const DEVICE: u16 = 0x0003;
+    /// Claims of the user, `name=value;…`, UTF-8, 1 to 256 bytes; requests of service connections.
+    pub const CLAIMS: u16 = 0x0004;
 }
 
 /// Iterator over a frame's TLVs.

@@ -15,5 +15,5 @@ pub use frame::{Frame, FrameError, Head, decode, encode, put_tlv, tlv};
 pub use ids::{ActivityId, Order, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 pub use opcode::Opcode;
 pub use reply::{ActivityInfo, ActivityState, ConnectionKind, Reply, SkuInfo, StockBand, activity_flags};
-pub use request::{ClientVersion, DEVICE_BYTES_MAX, Request};
+pub use request::{CLAIMS_BYTES_MAX, ClientVersion, DEVICE_BYTES_MAX, Request};
 pub use status::{Status, StatusClass};

@@ -17,6 +17,9 @@ pub struct ClientVersion {
 /// The longest device id in bytes.
 pub const DEVICE_BYTES_MAX: usize = 64;
 
+/// The longest text of claims in bytes.
+pub const CLAIMS_BYTES_MAX: usize = 256;
+
 /// A request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {

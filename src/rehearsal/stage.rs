@@ -76,7 +76,7 @@ impl Stage {
     }
 
     pub(super) fn on_behalf(part: &Part) -> OnBehalf<'static> {
-        OnBehalf { user: part.user, client_addr: Some(part.client_addr), device: None }
+        OnBehalf { user: part.user, client_addr: Some(part.client_addr), device: None, claims: None }
     }
 
     /// The next user's index, until all have been taken.

@@ -27,8 +27,19 @@ pub struct Activity {
     pub closes_at_ms: u64,
     /// Greatest quantity of the one order a user may hold, at least 1.
     pub per_user_limit: u16,
+    /// Whom it is for.
+    pub eligibility: Eligibility,
     /// 1 to [`SKUS_PER_ACTIVITY_MAX`], by ascending id.
     pub skus: Vec<Sku>,
+}
+
+/// Whom an activity is for, as operators wrote it. A store knows nothing of what a rule means.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Eligibility {
+    /// A condition on claims; empty: none.
+    pub rule: String,
+    /// Whether only users on its allow-list may buy.
+    pub allow_list: bool,
 }
 
 /// One article of an activity.

@@ -4,6 +4,7 @@
 //! executes each call atomically on one shard and answers a repeated number with the stored reply, so that a
 //! caller that lost a reply just calls again.
 
+pub mod allow_lists;
 pub mod catalog;
 pub mod crash_point;
 pub mod devices;

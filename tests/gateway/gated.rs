@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rushgate::protocol::{ActivityId, UserId};
 use rushgate::stock::calls::{Call, Mark, Reply, ShardId, Snapshot};
+use rushgate::store::allow_lists::{AllowListStore, ListState, Listed};
 use rushgate::store::catalog::{Activity, Catalogue, Ended};
 use rushgate::store::devices::{CountBounds, DeviceCounts, DeviceStore, Sighting};
 use rushgate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore};
@@ -144,6 +145,16 @@ impl DeviceStore for Gated {
     ) -> Result<Vec<DeviceCounts>, StoreError> {
         self.pass().await?;
         self.store.devices_seen(sightings, bounds).await
+    }
+}
+
+impl AllowListStore for Gated {
+    async fn list_states(&self, activities: &[ActivityId]) -> Result<Vec<ListState>, StoreError> {
+        self.store.list_states(activities).await
+    }
+
+    async fn listed(&self, activity: ActivityId) -> Result<Listed, StoreError> {
+        self.store.listed(activity).await
     }
 }
 

@@ -12,6 +12,7 @@ use rushgate::admission::identity::{
 };
 use rushgate::admission::limits::{IpOverride, Limits, LimitsSettings, Rate};
 use rushgate::gateway::{Ending, Event, Gateway, Rung, Settings};
+use rushgate::store::catalog::Eligibility;
 use rushgate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -68,6 +69,7 @@ pub(crate) fn sale(id: u32, skus: &[(u16, u64)], per_user_limit: u64) -> NewActi
         closes_at_ms: now_ms() + 3_600_000,
         per_user_limit,
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
+        eligibility: Eligibility::default(),
         skus: skus.collect(),
     }
 }

@@ -23,6 +23,7 @@ mod counters;
 mod deadlines;
 mod departures;
 mod devices;
+mod eligibility;
 mod garbage;
 mod gated;
 mod going_away;

@@ -59,6 +59,7 @@ fn known_tlvs_of_every_wrong_length_are_bad_body_and_unknown_ones_are_skipped() 
         expect(tlv::USER, length == 8);
         expect(tlv::CLIENT_ADDR, length == 4 || length == 16);
         expect(tlv::DEVICE, length > 0);
+        expect(tlv::CLAIMS, length > 0);
         expect(0x0010, true);
         expect(0x0011, true);
         expect(0x7ABC, true);

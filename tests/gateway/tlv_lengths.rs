@@ -11,7 +11,8 @@ const TLV_HEAD_BYTES: usize = 4;
 /// Asked at a time; as many as fit well into the buffers of a socket.
 const AT_ONCE: usize = 32;
 
-const KINDS: [u16; 7] = [tlv::USER, tlv::CLIENT_ADDR, tlv::DEVICE, 0x0000, 0x0010, 0x0011, 0xFFFF];
+const KINDS: [u16; 8] =
+    [tlv::USER, tlv::CLIENT_ADDR, tlv::DEVICE, tlv::CLAIMS, 0x0000, 0x0010, 0x0011, 0xFFFF];
 
 /// Whether a value of so many bytes of "x" is a value of this type.
 fn fits(kind: u16, length: usize) -> bool {
@@ -19,6 +20,7 @@ fn fits(kind: u16, length: usize) -> bool {
         tlv::USER => length == 8,
         tlv::CLIENT_ADDR => length == 4 || length == 16,
         tlv::DEVICE => (1..=64).contains(&length),
+        tlv::CLAIMS => (1..=256).contains(&length),
         _ => true,
     }
 }

@@ -2,7 +2,7 @@
 
 use rushgate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use rushgate::stock::calls::{Gen, Mark, ShardId};
-use rushgate::store::catalog::{Activity, Sku};
+use rushgate::store::catalog::{Activity, Eligibility, Sku};
 use rushgate::store::sql::mysql::{
     MySqlInstallation, MySqlOptions, Preheat, Reservation, SettleOutcome, Settlement, ShardLoad,
 };
@@ -112,6 +112,7 @@ pub fn activity(id: ActivityId, skus: &[(u16, u32)]) -> Activity {
         opens_at_ms: 4_000_000_000_000,
         closes_at_ms: 4_000_000_100_000,
         per_user_limit: 5,
+        eligibility: Eligibility::default(),
         skus: skus
             .iter()
             .map(|(id, stock)| Sku {

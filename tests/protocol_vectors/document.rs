@@ -31,7 +31,12 @@ fn the_tables_of_protocol_md_are_the_codes_of_the_module() {
         .filter(|(_, name)| *name != "CANCEL")
         .collect();
     assert_eq!(opcodes, Opcode::ALL.iter().map(|o| (*o as u8, o.name())).collect::<Vec<_>>());
-    for (kind, name) in [(tlv::USER, "USER"), (tlv::CLIENT_ADDR, "CLIENT_ADDR"), (tlv::DEVICE, "DEVICE")] {
+    for (kind, name) in [
+        (tlv::USER, "USER"),
+        (tlv::CLIENT_ADDR, "CLIENT_ADDR"),
+        (tlv::DEVICE, "DEVICE"),
+        (tlv::CLAIMS, "CLAIMS"),
+    ] {
         let code = format!("0x{kind:04X}");
         assert!(rows.iter().any(|row| row.len() == 4 && row[0] == code && row[1] == name), "{name}");
     }

@@ -23,7 +23,8 @@ use bytes::{Buf, BufMut, BytesMut};
 use entry::{Entry, class_name, invalid, number, reply_of, request_of, text, unhex, valid};
 use rushgate::protocol::frame::{FRAME_BYTES_MAX_AFTER_AUTH, FrameError, REPLY_BYTES_MAX};
 use rushgate::protocol::{
-    DEVICE_BYTES_MAX, Frame, Head, Opcode, Reply, Request, Status, decode, encode, put_tlv, tlv,
+    CLAIMS_BYTES_MAX, DEVICE_BYTES_MAX, Frame, Head, Opcode, Reply, Request, Status, decode, encode, put_tlv,
+    tlv,
 };
 
 /// Feeds `stream` in pieces that end at `cuts` into a buffer as a connection has it, and collects what comes out.
@@ -86,6 +87,7 @@ fn check_tlvs(entry: &Entry, frame: &Frame<'_>) {
     let addr = known["client_addr_hex"].as_str().map(unhex);
     assert_eq!(frame.tlv(tlv::CLIENT_ADDR), addr.as_deref(), "{name}: CLIENT_ADDR");
     assert_eq!(frame.tlv(tlv::DEVICE), known["device"].as_str().map(str::as_bytes), "{name}: DEVICE");
+    assert_eq!(frame.tlv(tlv::CLAIMS), known["claims"].as_str().map(str::as_bytes), "{name}: CLAIMS");
 }
 
 fn tlvs_of(entry: &Entry) -> Vec<(u16, Vec<u8>)> {
@@ -190,8 +192,10 @@ fn judge_request(frame: &Frame<'_>) -> Result<(), Status> {
     let request = Request::parse(opcode, frame.body)?;
     let fits = frame.tlv(tlv::USER).is_none_or(|value| value.len() == 8)
         && frame.tlv(tlv::CLIENT_ADDR).is_none_or(|value| matches!(value.len(), 4 | 16))
-        && frame.tlv(tlv::DEVICE).is_none_or(|value| {
-            (1..=DEVICE_BYTES_MAX).contains(&value.len()) && std::str::from_utf8(value).is_ok()
+        && [(tlv::DEVICE, DEVICE_BYTES_MAX), (tlv::CLAIMS, CLAIMS_BYTES_MAX)].iter().all(|(kind, max)| {
+            frame
+                .tlv(*kind)
+                .is_none_or(|value| (1..=*max).contains(&value.len()) && std::str::from_utf8(value).is_ok())
         });
     match request {
         _ if !fits => Err(Status::BadBody),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rushgate::admin::activities::{Activities, NewActivity, NewSku};
 use rushgate::protocol::{ActivityId, OrderNumber, SkuId, SkuKey, UserId};
 use rushgate::stock::calls::ShardId;
-use rushgate::store::catalog::Catalogue;
+use rushgate::store::catalog::{Catalogue, Eligibility};
 use rushgate::store::sql::{OpenOptions, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
@@ -37,6 +37,7 @@ pub fn new_activity(id: ActivityId, skus: &[(SkuId, u32)]) -> NewActivity {
         closes_at_ms: 4_000_000_000_000,
         per_user_limit: 1,
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
+        eligibility: Eligibility::default(),
         skus: skus
             .iter()
             .map(|(id, stock)| NewSku {

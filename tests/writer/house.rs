@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rushgate::protocol::{ActivityId, OrderNumber, SkuId, SkuKey, UserId};
 use rushgate::stock::calls::{Call, CallBody, Gen, Item, ItemAnswer, ProcessNumber, Reply, SHARDS, ShardId};
-use rushgate::store::catalog::{Activity, Sku};
+use rushgate::store::catalog::{Activity, Eligibility, Sku};
 use rushgate::store::redis::{Adopted, RedisOptions, RedisShards};
 use rushgate::store::shared::{Keeper, KeeperState};
 use rushgate::store::sql::mysql::{Leadership, MySqlInstallation, MySqlOptions, Preheat, ProcessKind};
@@ -134,6 +134,7 @@ impl World {
             opens_at_ms: now_ms + opens_in.as_millis() as u64,
             closes_at_ms: now_ms + 86_400_000,
             per_user_limit: 5,
+            eligibility: Eligibility::default(),
             skus: vec![sku(1), sku(2)],
         };
         self.sql.create(&activity, 900_000).await.unwrap();

@@ -16,6 +16,7 @@ use rushgate::admission::identity::{
 use rushgate::admission::limits::{IpOverride, Limits, LimitsSettings, Rate};
 use rushgate::gateway::{Conversation, Gateway, Settings};
 use rushgate::protocol::{Opcode, Request, Status, UserId};
+use rushgate::store::catalog::Eligibility;
 use rushgate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -179,6 +180,7 @@ fn activity() -> NewActivity {
         closes_at_ms: now_ms().saturating_add(24 * HOUR_MS),
         per_user_limit: 1,
         pay_within_ms: 24 * HOUR_MS,
+        eligibility: Eligibility::default(),
         skus: vec![NewSku {
             id: u64::from(SKU.0),
             name: "an article".to_owned(),

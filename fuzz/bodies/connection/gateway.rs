@@ -14,6 +14,7 @@ use rushgate::admission::identity::{
 use rushgate::admission::limits::{Limits, LimitsSettings};
 use rushgate::gateway::{Conversation, Gateway, Settings};
 use rushgate::protocol::{ActivityId, ClientVersion, Head, Request, SkuId, Status, UserId, decode, encode};
+use rushgate::store::catalog::Eligibility;
 use rushgate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 use tokio::runtime::Runtime;
 
@@ -77,6 +78,7 @@ fn sale(id: u32, stock: u64) -> NewActivity {
         closes_at_ms,
         per_user_limit: u64::from(PER_USER_LIMIT).min(stock),
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
+        eligibility: Eligibility::default(),
         skus: vec![NewSku { id: u64::from(SKU), name: "article".to_owned(), price_minor: 999, stock }],
     }
 }

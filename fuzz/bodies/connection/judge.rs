@@ -2,7 +2,7 @@
 //! gateway's own, for one connection without deadlines, limits or drain.
 
 use rushgate::protocol::frame::{FRAME_BYTES_MAX_AFTER_AUTH, FRAME_BYTES_MAX_BEFORE_AUTH};
-use rushgate::protocol::{DEVICE_BYTES_MAX, Frame, Opcode, Request, Status, UserId, tlv};
+use rushgate::protocol::{CLAIMS_BYTES_MAX, DEVICE_BYTES_MAX, Frame, Opcode, Request, Status, UserId, tlv};
 
 use super::gateway::{
     Bearer, Bench, CLOSED, IN_FLIGHT_MAX, LIVE, MIN_VERSION, OWNER, PER_USER_LIMIT, SKU, SOLD_OUT, UPCOMING,
@@ -48,11 +48,14 @@ struct Named {
 impl Named {
     fn of(frame: &Frame<'_>) -> Option<Self> {
         let addr = frame.tlv(tlv::CLIENT_ADDR).is_none_or(|addr| matches!(addr.len(), 4 | 16));
-        let device = frame.tlv(tlv::DEVICE).is_none_or(|device| {
-            !device.is_empty() && device.len() <= DEVICE_BYTES_MAX && std::str::from_utf8(device).is_ok()
+        let texts = [(tlv::DEVICE, DEVICE_BYTES_MAX), (tlv::CLAIMS, CLAIMS_BYTES_MAX)];
+        let texts = texts.iter().all(|(kind, max)| {
+            frame.tlv(*kind).is_none_or(|text| {
+                !text.is_empty() && text.len() <= *max && std::str::from_utf8(text).is_ok()
+            })
         });
         let user = frame.tlv(tlv::USER).map(<[u8; 8]>::try_from).transpose().ok()?;
-        (addr && device).then_some(Self { user: user.map(u64::from_be_bytes) })
+        (addr && texts).then_some(Self { user: user.map(u64::from_be_bytes) })
     }
 }
 

@@ -11,6 +11,7 @@ use rushgate::admin::activities::{Activities, NewActivity, NewSku};
 use rushgate::admission::identity::{IdentitySettings, Verifier, VerifyKey};
 use rushgate::admission::limits::{Limits, LimitsSettings, Rate};
 use rushgate::gateway::{Gateway, Settings};
+use rushgate::store::catalog::Eligibility;
 use rushgate::store::sql::{OpenOptions, SqliteStore};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -77,6 +78,7 @@ fn activity(stock: u64) -> NewActivity {
         closes_at_ms: now_ms.saturating_add(3_600_000),
         per_user_limit: 5,
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
+        eligibility: Eligibility::default(),
         skus: vec![NewSku { id: 1, name: "unit".to_owned(), price_minor: 100, stock }],
     }
 }

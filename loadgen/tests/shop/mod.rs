@@ -15,6 +15,7 @@ use rushgate::admission::identity::{IdentitySettings, Verifier, VerifyKey};
 use rushgate::admission::limits::{Limits, LimitsSettings, Rate};
 use rushgate::gateway::{Gateway, Settings};
 use rushgate::orders::{Settings as WriterSettings, Stopped, Writer};
+use rushgate::store::catalog::Eligibility;
 use rushgate::store::redis::{RedisOptions, RedisShards};
 use rushgate::store::shared::{Keeper, KeeperState, SharedStore};
 use rushgate::store::sql::mysql::{MySqlInstallation, MySqlOptions};
@@ -217,6 +218,7 @@ fn activity(units: u64) -> NewActivity {
         closes_at_ms: now_ms.saturating_add(3_600_000),
         per_user_limit: 1,
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
+        eligibility: Eligibility::default(),
         skus: vec![NewSku { id: 1, name: "unit".to_owned(), price_minor: 100, stock: units }],
     }
 }

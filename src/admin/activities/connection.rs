@@ -117,6 +117,19 @@ impl Connection {
         }
     }
 
+    /// Changes whom an activity is for; what is `None` stays.
+    pub(super) async fn set_eligibility(
+        &mut self,
+        id: ActivityId,
+        rule: Option<&str>,
+        allow_list: Option<bool>,
+    ) -> Result<(), ActivityError> {
+        match self {
+            Self::Folder(folder) => Ok(folder.set_eligibility(id, rule, allow_list).await?),
+            Self::Server(server) => Ok(server.set_eligibility(id, rule, allow_list).await?),
+        }
+    }
+
     /// Writes an addition or removal; its id.
     pub(super) async fn write_load(&mut self, sku: SkuKey, load: NewLoad) -> Result<String, ActivityError> {
         match self {

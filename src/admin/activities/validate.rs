@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::admission::eligibility::Rule;
 use crate::protocol::{ActivityId, SkuId};
-use crate::store::catalog::{Activity, SKUS_PER_ACTIVITY_MAX, STOCK_MAX, Sku};
+use crate::store::catalog::{Activity, Eligibility, SKUS_PER_ACTIVITY_MAX, STOCK_MAX, Sku};
 
 /// Characters of a name at most.
 pub const NAME_CHARS_MAX: usize = 100;
@@ -33,6 +34,8 @@ pub struct NewActivity {
     pub per_user_limit: u64,
     /// How long an order waits for its payment.
     pub pay_within_ms: u64,
+    /// Whom it is for.
+    pub eligibility: Eligibility,
     /// 1 to [`SKUS_PER_ACTIVITY_MAX`].
     pub skus: Vec<NewSku>,
 }
@@ -67,6 +70,8 @@ impl NewActivity {
         self.check_times(&mut problems);
         let skus = self.check_skus(&mut problems);
         let per_user_limit = self.check_limit(&mut problems);
+        let rule = self.eligibility.rule.trim().to_owned();
+        problems.extend(rule_problem(&rule));
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -77,6 +82,7 @@ impl NewActivity {
             opens_at_ms: self.opens_at_ms,
             closes_at_ms: self.closes_at_ms,
             per_user_limit,
+            eligibility: Eligibility { rule, allow_list: self.eligibility.allow_list },
             skus,
         })
     }
@@ -187,6 +193,12 @@ pub(super) fn units(units: u64) -> Result<u32, String> {
         .ok_or_else(|| format!("{units} units is not between 1 and {STOCK_MAX}"))
 }
 
+/// What is wrong with a rule; an empty one is none, and fine.
+pub(super) fn rule_problem(rule: &str) -> Option<String> {
+    let error = if rule.is_empty() { None } else { Rule::parse(rule).err() };
+    error.map(|error| format!("the eligibility rule {rule:?}, {error}"))
+}
+
 fn check_name(what: &str, name: &str, problems: &mut Vec<String>) {
     let chars = name.trim().chars().count();
     if chars == 0 || chars > NAME_CHARS_MAX {
@@ -212,6 +224,7 @@ mod tests {
             closes_at_ms: 2_000,
             per_user_limit: 2,
             pay_within_ms: NewActivity::PAY_WITHIN_MS,
+            eligibility: Eligibility { rule: " level >= 2 ".to_owned(), allow_list: true },
             skus: vec![
                 NewSku { id: 9, name: "black".to_owned(), price_minor: 19_900, stock: 100 },
                 NewSku { id: 2, name: "白".to_owned(), price_minor: 0, stock: 1 },
@@ -225,6 +238,7 @@ mod tests {
         assert_eq!(activity.skus.iter().map(|sku| sku.id.0).collect::<Vec<_>>(), [2, 9]);
         assert_eq!(activity.skus[1].stock_total, 100);
         assert_eq!(activity.per_user_limit, 2);
+        assert_eq!(activity.eligibility, Eligibility { rule: "level >= 2".to_owned(), allow_list: true });
     }
 
     #[test]
@@ -235,6 +249,7 @@ mod tests {
         bad.closes_at_ms = 1_000;
         bad.per_user_limit = 101;
         bad.pay_within_ms = 0;
+        bad.eligibility.rule = "level => 2".to_owned();
         bad.skus[1] =
             NewSku { id: 9, name: " ".to_owned(), price_minor: PRICE_MAX + 1, stock: 1_000_000_001 };
         bad.skus.push(NewSku { id: 70_000, name: "a\tb".to_owned(), price_minor: 1, stock: 0 });
@@ -244,6 +259,7 @@ mod tests {
             "activity's name has 101",
             "opens at 1970-01-01T00:00:01.000Z (1000 ms) and closes at 1970-01-01T00:00:01.000Z (1000 ms)",
             "payment time of 0",
+            "the eligibility rule \"level => 2\", at character 7: expected",
             "name of SKU 9 has 0",
             "SKU 9 costs",
             "SKU 9: 1000000001",

@@ -24,6 +24,10 @@ pub struct ActivityView<S = SkuView> {
     pub closes_at_ms: u64,
     /// Greatest quantity of one order.
     pub per_user_limit: u16,
+    /// The condition on claims; empty: none.
+    pub eligibility: String,
+    /// Whether only users of its allow-list may buy.
+    pub allow_list: bool,
     /// By ascending id.
     pub skus: Vec<S>,
 }
@@ -172,6 +176,8 @@ impl<S> ActivityView<S> {
             opens_at_ms: activity.opens_at_ms,
             closes_at_ms: activity.closes_at_ms,
             per_user_limit: activity.per_user_limit,
+            eligibility: activity.eligibility.rule.clone(),
+            allow_list: activity.eligibility.allow_list,
             skus,
         }
     }

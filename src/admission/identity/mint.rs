@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::{IdentityKind, KeyError, MintSettings, keys};
 
@@ -14,6 +15,7 @@ pub struct Minter {
     key: EncodingKey,
     audience: String,
     issuer: Option<String>,
+    claims: Map<String, Value>,
 }
 
 /// A token could not be made.
@@ -31,6 +33,8 @@ struct Claims<'a> {
     iat: u64,
     exp: u64,
     scope: &'static str,
+    #[serde(flatten)]
+    further: &'a Map<String, Value>,
 }
 
 impl Minter {
@@ -42,7 +46,15 @@ impl Minter {
             key,
             audience: settings.audience.clone(),
             issuer: settings.issuer.clone(),
+            claims: Map::new(),
         })
+    }
+
+    /// Its tokens say this of their user besides.
+    #[must_use]
+    pub fn with_claims(mut self, claims: Map<String, Value>) -> Self {
+        self.claims = claims;
+        self
     }
 
     /// Its tokens name the key so, for a gateway that knows several; `None` = not at all.
@@ -70,6 +82,7 @@ impl Minter {
             iat: now_unix_s,
             exp: now_unix_s.saturating_add(valid_for.as_secs()),
             scope,
+            further: &self.claims,
         };
         encode(&self.header, &claims, &self.key).map_err(|error| MintError(error.to_string()))
     }

@@ -8,6 +8,7 @@
 //! is told.
 
 mod algorithm;
+mod claims;
 mod dev_secret;
 mod inspect;
 mod jwks;
@@ -25,6 +26,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::algorithm::TokenAlgorithm;
+pub(in crate::admission) use self::claims::number;
+pub use self::claims::{
+    CLAIM_NAME_BYTES_MAX, CLAIM_TEXT_BYTES_MAX, CLAIMS_MAX, Claim, ClaimNameError, ClaimNames, Claims,
+    asserted, is_claim_name,
+};
 pub use self::dev_secret::{DEV_SECRET_FILE, dev_secret};
 pub use self::inspect::{Unverified, inspect};
 pub use self::jwks::JwksError;
@@ -67,6 +73,8 @@ pub struct IdentitySettings {
     pub leeway: Duration,
     /// From where service tokens are good.
     pub service_from: Vec<Cidr>,
+    /// Further claims that are kept, for activities' rules.
+    pub claims: ClaimNames,
 }
 
 impl IdentitySettings {
@@ -80,6 +88,7 @@ impl IdentitySettings {
             issuer: None,
             leeway: Duration::ZERO,
             service_from: Cidr::EVERYWHERE.to_vec(),
+            claims: ClaimNames::default(),
         }
     }
 }
@@ -116,11 +125,13 @@ pub enum IdentityKind {
 }
 
 /// What a token that was accepted says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Identity {
     /// For whom it speaks.
     pub kind: IdentityKind,
     /// Unix milliseconds from which on the token is expired here: its `exp` plus the leeway, so that a token is
     /// not accepted by AUTH and refused by the next request.
     pub expires_at_ms: u64,
+    /// What it says besides, as far as it is kept.
+    pub claims: Claims,
 }

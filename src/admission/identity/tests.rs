@@ -136,8 +136,8 @@ fn what_is_minted_is_accepted_with_each_algorithm() {
         let minter = Fixture::minter(key);
         for kind in [app(1), app(UserId::MAX), IdentityKind::Service] {
             let token = minter.mint(kind, NOW, Duration::from_secs(60)).unwrap();
-            let identity = Identity { kind, expires_at_ms: (NOW + 60) * 1000 };
-            assert_eq!(verifier.verify(token.as_bytes(), HERE, NOW), Ok(identity));
+            let identity = Identity { kind, expires_at_ms: (NOW + 60) * 1000, claims: Claims::default() };
+            assert_eq!(verifier.verify(token.as_bytes(), HERE, NOW), Ok(identity.clone()));
             assert_eq!(verifier.verify(token.as_bytes(), HERE, NOW + 59), Ok(identity));
             assert_eq!(verifier.verify(token.as_bytes(), HERE, NOW + 60), Err(IdentityError::Expired));
             assert!(token.len() < 400, "fits a frame before AUTH");
@@ -509,4 +509,33 @@ fn a_folder_that_takes_no_secret_is_told() {
     let fixture = Fixture::new();
     let error = dev_secret(&fixture.path("secret")).unwrap_err().to_string();
     assert!(error.contains("auth.secret"), "{error}");
+}
+
+#[test]
+fn claims_are_kept_by_name_and_type_and_only_those_that_are_configured() {
+    let fixture = Fixture::new();
+    let names = ["level", "vip", "city"].map(str::to_owned);
+    let mut settings = Fixture::settings(VerifyKey::SecretFile(fixture.path("secret")));
+    settings.claims = ClaimNames::new(&names).unwrap();
+    let verifier = Verifier::new(&settings).unwrap();
+    let claims_of = |changes: &Value| {
+        let identity = verifier.verify(&hs256(&with(changes)), HERE, NOW).unwrap();
+        [0, 1, 2, 3].map(|place| identity.claims.at(place).map(|claim| format!("{claim:?}")))
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        claims_of(&json!({"level": 2.5, "vip": true, "city": "武汉", "club": 7})),
+        [some("Number(2.5)"), some("Flag(true)"), some("Text(\"武汉\")"), None]
+    );
+    assert_eq!(
+        claims_of(&json!({"level": [1], "vip": null, "city": "x".repeat(65)})),
+        [None, None, None, None]
+    );
+    assert_eq!(claims_of(&json!({"city": "x".repeat(64)}))[2], some(&format!("Text({:?})", "x".repeat(64))));
+    // What speaks of whose token it is stays what it is.
+    assert_eq!(ClaimNames::new(&["a b".to_owned()]), Err(ClaimNameError::NotAName("a b".to_owned())));
+    assert_eq!(ClaimNames::new(&vec!["a".to_owned(); 17]), Err(ClaimNameError::TooMany(17)));
+    for bad in ["", "1a", "not", "true", "a-b", &"x".repeat(33), "城"] {
+        assert!(!is_claim_name(bad), "{bad}");
+    }
 }

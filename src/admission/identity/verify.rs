@@ -9,8 +9,9 @@ use arc_swap::ArcSwap;
 use jsonwebtoken::decode;
 use jsonwebtoken::errors::{Error, ErrorKind};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::claims::{ClaimNames, Claims};
 use super::inspect::{Header, json, parts};
 use super::key::{Key, KeyName};
 use super::key_set::{KeyChanges, KeySet};
@@ -33,7 +34,7 @@ pub struct Verifier {
 
 /// All optional and of any type: what is missing or wrong gets its own answer, not the parser's.
 #[derive(Deserialize)]
-struct Claims {
+struct Registered {
     sub: Option<Value>,
     aud: Option<Value>,
     iss: Option<Value>,
@@ -103,9 +104,24 @@ impl Verifier {
         let algorithm = TokenAlgorithm::from_name(&header.alg).ok_or(IdentityError::WrongAlgorithm)?;
         let keys = self.keys.load();
         let key = keys.find(header.kid.as_deref(), algorithm)?;
-        let decoded = decode::<Claims>(token, &key.decoding, &key.validation);
+        let decoded = decode::<Registered>(token, &key.decoding, &key.validation);
         let checked = self.check_claims(&decoded.map_err(|error| reason(&error))?.claims, from)?;
-        self.check_dates(checked, now_unix_s)
+        let expires_at_ms = self.check_dates(checked, now_unix_s)?;
+        Ok(Identity { kind: checked.kind, expires_at_ms, claims: self.kept_claims(token)? })
+    }
+
+    /// The further claims that are kept of tokens.
+    pub fn claim_names(&self) -> &ClaimNames {
+        &self.settings.claims
+    }
+
+    /// Of a token that was checked. Read on its own, for hardly any gateway keeps some.
+    fn kept_claims(&self, token: &[u8]) -> Result<Claims, IdentityError> {
+        if self.settings.claims.is_empty() {
+            return Ok(Claims::default());
+        }
+        let [_, claims, _] = parts(token)?;
+        Ok(Claims::of_json(&self.settings.claims, &json::<Map<String, Value>>(claims)?))
     }
 
     /// The key that a token means, by its header.
@@ -116,7 +132,7 @@ impl Verifier {
         self.keys.load().find(header.kid.as_deref(), algorithm).map(|key| key.name.clone())
     }
 
-    fn check_claims(&self, claims: &Claims, from: IpAddr) -> Result<Checked, IdentityError> {
+    fn check_claims(&self, claims: &Registered, from: IpAddr) -> Result<Checked, IdentityError> {
         let exp_ms = claims.exp.as_ref().and_then(date_ms).ok_or(IdentityError::Malformed)?;
         let nbf_ms = match &claims.nbf {
             Some(nbf) => date_ms(nbf).ok_or(IdentityError::Malformed)?,
@@ -143,7 +159,8 @@ impl Verifier {
         Ok(Checked { kind, nbf_ms, exp_ms })
     }
 
-    fn check_dates(&self, checked: Checked, now_unix_s: u64) -> Result<Identity, IdentityError> {
+    /// Until when it is good here, in Unix milliseconds.
+    fn check_dates(&self, checked: Checked, now_unix_s: u64) -> Result<u64, IdentityError> {
         let now_ms = now_unix_s.saturating_mul(1000);
         if now_ms.saturating_add(self.leeway_ms) < checked.nbf_ms {
             return Err(IdentityError::NotYetValid);
@@ -152,7 +169,7 @@ impl Verifier {
         if now_ms >= expires_at_ms {
             return Err(IdentityError::Expired);
         }
-        Ok(Identity { kind: checked.kind, expires_at_ms })
+        Ok(expires_at_ms)
     }
 
     fn takes_service_from(&self, from: IpAddr) -> bool {

@@ -47,6 +47,7 @@ async fn replies_find_their_requests_in_any_order_and_cut_at_any_byte() {
             user: UserId(user),
             client_addr: Some("198.18.0.1".parse().unwrap()),
             device: Some("d"),
+            claims: Some("level=3"),
         };
         pending.push((user, session.submit(&BUY, Some(&on_behalf)).await.unwrap()));
     }

@@ -80,6 +80,21 @@ impl Keys {
         self.of(shard, &format!("seen:user:{user}"))
     }
 
+    /// How each allow-list stands, in the slot of shard 0.
+    pub(super) fn allow_lists(&self) -> String {
+        self.of(ShardId::ALL[0], "allow")
+    }
+
+    /// The changes of allow-lists, beside that.
+    pub(super) fn allow_log(&self) -> String {
+        self.of(ShardId::ALL[0], "allow:log")
+    }
+
+    /// An activity's allow-list, beside that.
+    pub(super) fn allowed(&self, activity: ActivityId) -> String {
+        self.of(ShardId::ALL[0], &format!("{activity}:allowed"))
+    }
+
     /// Where a recovery lays content before it is switched in; `attempt` is another for every attempt.
     pub(super) fn staged(&self, shard: ShardId, attempt: &str, activity: ActivityId, what: &str) -> String {
         self.of(shard, &format!("staged:{attempt}:{activity}:{what}"))
@@ -122,6 +137,7 @@ mod tests {
             (keys.switches(), keys.switch_log()),
             ("seckill:{00}:switches".to_owned(), "seckill:{00}:switches:log".to_owned())
         );
+        assert_eq!(keys.allowed(ActivityId(12)), "seckill:{00}:12:allowed");
         assert_eq!(
             keys.staged(shard, "3-ab", ActivityId(12), "buyers"),
             "seckill:{07}:staged:3-ab:12:buyers"

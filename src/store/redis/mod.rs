@@ -8,9 +8,11 @@
 //! What a gateway does: `call`, `snapshot`, `read_feeds`, `time`, `probe`. What a writer does, each under the
 //! generation it knows: `load`, `settled`, `release`, `end`, `archive`; and without one: `read_group`, `claim`,
 //! `acknowledge`, `backlog`, `trim`, `forget_processes`. What the leader of a recovery does: `shard_state`, `adopt`,
-//! `fence`, `content`, `rebuild`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore), risk
-//! lists, a [`RiskStore`](super::risk::RiskStore), and counts of devices, a [`DeviceStore`](super::devices::DeviceStore).
+//! `fence`, `content`, `rebuild`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore), risk lists,
+//! a [`RiskStore`](super::risk::RiskStore), counts of devices, a [`DeviceStore`](super::devices::DeviceStore), and
+//! allow-lists, an [`AllowListStore`](super::allow_lists::AllowListStore).
 
+mod allow_lists;
 mod answers;
 mod call;
 mod cluster_feeds;

@@ -155,6 +155,7 @@ impl RedisShards {
                 _ if key.contains("}:seen:") => "zset",
                 Some("feed" | "log") => "stream",
                 Some("until") => "zset",
+                Some("allowed") => "set",
                 _ => "hash",
             };
             (found != due && found != "none").then(|| (key.clone(), found))

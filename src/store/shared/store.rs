@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::keeper::{Keeper, Told};
 use crate::protocol::{ActivityId, OrderState, UserId};
 use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, ShardId, Snapshot};
+use crate::store::allow_lists::{AllowListStore, ListChange, ListState, Listed};
 use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::redis::RedisShards;
 use crate::store::sql::mysql::{FailOutcome, MySqlInstallation};
@@ -208,6 +209,25 @@ impl SwitchStore for SharedStore {
 
     async fn restore_switches(&self, lost: &[SetSwitch]) -> Result<u64, StoreError> {
         self.redis.restore_switches(lost).await
+    }
+}
+
+/// Redis's as well: they are no promise.
+impl AllowListStore for SharedStore {
+    async fn list_states(&self, activities: &[ActivityId]) -> Result<Vec<ListState>, StoreError> {
+        self.redis.list_states(activities).await
+    }
+
+    async fn listed(&self, activity: ActivityId) -> Result<Listed, StoreError> {
+        self.redis.listed(activity).await
+    }
+
+    async fn list_changes(&self, after: u64) -> Result<Vec<ListChange>, StoreError> {
+        self.redis.list_changes(after).await
+    }
+
+    async fn restore_list(&self, activity: ActivityId, users: &[UserId]) -> Result<bool, StoreError> {
+        self.redis.restore_list(activity, users).await
     }
 }
 

@@ -10,8 +10,10 @@
 //! "unavailable" and nothing of it happened, or, when the failure came after the commit had reached the disk,
 //! its stored reply says so when it is repeated.
 
+mod allow_lists;
 mod batch;
 mod devices;
+mod eligibility;
 mod error;
 mod feed;
 mod loads;
@@ -34,6 +36,7 @@ mod switch_stores;
 mod switches;
 mod writer;
 
+pub use allow_lists::AllowListFolder;
 pub use error::OpenError;
 pub use open::{IfMissing, OpenOptions, Synchronous};
 pub use operator::{NewLoad, OperatorConnection, PendingLoad, Refused, SkuFigures};

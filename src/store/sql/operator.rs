@@ -127,7 +127,8 @@ impl OperatorConnection {
         }
         sqlx::query(
             "INSERT INTO activities (id, name, state, entry_open, opens_at_ms, closes_at_ms, \
-             per_user_limit, pay_within_ms, created_at_ms) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?)",
+             per_user_limit, pay_within_ms, created_at_ms, eligibility, allow_list) \
+             VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(activity.id.0)
         .bind(activity.name.as_str())
@@ -137,6 +138,8 @@ impl OperatorConnection {
         .bind(activity.per_user_limit)
         .bind(rows::signed(pay_within_ms))
         .bind(rows::signed(now_ms()))
+        .bind(activity.eligibility.rule.as_str())
+        .bind(activity.eligibility.allow_list)
         .execute(&mut *transaction)
         .await?;
         let mut loads = Vec::with_capacity(activity.skus.len());
@@ -249,12 +252,12 @@ impl OperatorConnection {
         Ok((activity, figures))
     }
 
-    async fn begin(&mut self) -> Result<SqliteTransaction<'_>, Refused> {
+    pub(super) async fn begin(&mut self) -> Result<SqliteTransaction<'_>, Refused> {
         Ok(self.connection.begin_with("BEGIN IMMEDIATE").await?)
     }
 }
 
-async fn commit(mut transaction: SqliteTransaction<'_>) -> Result<(), Refused> {
+pub(super) async fn commit(mut transaction: SqliteTransaction<'_>) -> Result<(), Refused> {
     sqlx::query("UPDATE installation SET catalog_version = catalog_version + 1")
         .execute(&mut *transaction)
         .await?;

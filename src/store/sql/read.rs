@@ -12,7 +12,7 @@ use super::error::Failure;
 use super::rows::{self, MarkColumns, TransferColumns};
 use crate::protocol::{ActivityId, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId, SkuCounters, Snapshot};
-use crate::store::catalog::{Activity, Ended, Sku};
+use crate::store::catalog::{Activity, Eligibility, Ended, Sku};
 
 /// Everything a shard holds of the activities that are not archived.
 pub(super) async fn snapshot(readers: &SqlitePool, shard: ShardId) -> Result<Snapshot, Failure> {
@@ -134,16 +134,16 @@ pub(super) async fn activities(readers: &SqlitePool) -> Result<Vec<Activity>, Fa
 }
 
 pub(super) async fn read_activities(connection: &mut SqliteConnection) -> Result<Vec<Activity>, Failure> {
-    type Row = (u32, String, bool, i64, i64, u16);
+    type Row = (u32, String, bool, i64, i64, u16, String, bool);
     let found: Vec<Row> = sqlx::query_as(
-        "SELECT id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit \
+        "SELECT id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, eligibility, allow_list \
          FROM activities WHERE state < 4 ORDER BY id",
     )
     .fetch_all(&mut *connection)
     .await?;
     let mut skus = read_skus(connection).await?;
     let mut activities = Vec::with_capacity(found.len());
-    for (id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit) in found {
+    for (id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, rule, allow_list) in found {
         activities.push(Activity {
             id: ActivityId(id),
             name,
@@ -151,6 +151,7 @@ pub(super) async fn read_activities(connection: &mut SqliteConnection) -> Result
             opens_at_ms: rows::unsigned(opens_at_ms)?,
             closes_at_ms: rows::unsigned(closes_at_ms)?,
             per_user_limit,
+            eligibility: Eligibility { rule, allow_list },
             skus: skus.remove(&id).unwrap_or_default(),
         });
     }

@@ -8,7 +8,7 @@ use super::MySqlInstallation;
 use super::failure::{Failure, retried};
 use crate::protocol::{ActivityId, SkuId};
 use crate::store::StoreError;
-use crate::store::catalog::{Activity, Ended, Sku};
+use crate::store::catalog::{Activity, Eligibility, Ended, Sku};
 
 /// How far an activity has come; only forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,23 +97,25 @@ impl MySqlInstallation {
 }
 
 pub(super) async fn read_activities(connection: &mut MySqlConnection) -> Result<Vec<Activity>, Failure> {
-    type Row = (u32, String, bool, u64, u64, u16);
+    type Row = (u32, String, bool, u64, u64, u16, String, bool);
     let found: Vec<Row> = sqlx::query_as(
-        "SELECT id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit \
+        "SELECT id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, eligibility, allow_list \
          FROM activities WHERE state < 4 ORDER BY id",
     )
     .fetch_all(&mut *connection)
     .await?;
     let mut skus = read_skus(connection).await?;
-    let activity = |(id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit)| Activity {
-        id: ActivityId(id),
-        name,
-        entry_open,
-        opens_at_ms,
-        closes_at_ms,
-        per_user_limit,
-        skus: skus.remove(&id).unwrap_or_default(),
-    };
+    let activity =
+        |(id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, rule, allow_list)| Activity {
+            id: ActivityId(id),
+            name,
+            entry_open,
+            opens_at_ms,
+            closes_at_ms,
+            per_user_limit,
+            eligibility: Eligibility { rule, allow_list },
+            skus: skus.remove(&id).unwrap_or_default(),
+        };
     Ok(found.into_iter().map(activity).collect())
 }
 

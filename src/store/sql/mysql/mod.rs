@@ -19,6 +19,7 @@ macro_rules! now_ms {
 mod archive;
 mod catalog;
 mod dead_letters;
+mod eligibility;
 mod failure;
 mod hand_ins;
 mod housekeeping;

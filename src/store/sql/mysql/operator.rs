@@ -58,7 +58,7 @@ pub enum MySqlRefused {
     Store(#[from] StoreError),
 }
 
-type Written<T> = Result<Result<T, MySqlRefused>, Failure>;
+pub(super) type Written<T> = Result<Result<T, MySqlRefused>, Failure>;
 
 impl MySqlInstallation {
     /// Writes an activity with what its preheat will load (`stock_total` of its SKUs).
@@ -113,7 +113,7 @@ impl MySqlInstallation {
         let mut transaction = self.pool.begin().await?;
         let inserted = sqlx::query(concat!(
             "INSERT INTO activities (id, name, state, entry_open, opens_at_ms, closes_at_ms, per_user_limit, \
-             pay_within_ms, created_at_ms) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ",
+             pay_within_ms, eligibility, allow_list, created_at_ms) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ",
             now_ms!(),
             ")"
         ))
@@ -124,6 +124,8 @@ impl MySqlInstallation {
         .bind(activity.closes_at_ms)
         .bind(activity.per_user_limit)
         .bind(pay_within_ms)
+        .bind(activity.eligibility.rule.as_str())
+        .bind(activity.eligibility.allow_list)
         .execute(&mut *transaction)
         .await
         .map_err(Failure::from);
