@@ -14,7 +14,7 @@ SERVES = re.compile(r"rushgate serves on (\S+)")
 # Every rung looks, none of them refuses.
 HIGH = {"rate_per_s": 10_000_000, "burst": 100_000_000}
 OFF = {"rate_per_s": 0, "burst": 0}
-LIMITS = ["global", "per_ip", "per_user", "result_per_user"]
+LIMITS = ["global", "per_ip", "per_user", "result_per_user", "per_connection", "per_activity"]
 SOLD_OUT, HELD = 1, 2
 UNITS = 1_000_000_000
 # The gateway that sells; its database outlives it.

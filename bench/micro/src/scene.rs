@@ -153,7 +153,7 @@ fn settings() -> Settings {
     settings
 }
 
-/// Every rung is asked but the rates of connections and activities, and refuses only who is meant.
+/// Every rung is asked, and refuses only who is meant.
 fn limits() -> LimitsSettings {
     let never = Rate { rate_per_s: 1_000_000_000, burst: 1_000_000_000 };
     let crowded = IpOverride {
@@ -165,9 +165,10 @@ fn limits() -> LimitsSettings {
         per_ip: never,
         per_user: never,
         result_per_user: never,
+        per_connection: never,
+        per_activity: never,
         per_ip_overrides: vec![crowded],
         keys_max: 2_000_000,
-        ..LimitsSettings::default()
     }
 }
 
