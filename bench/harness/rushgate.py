@@ -20,6 +20,8 @@ UNITS = 1_000_000_000
 # The gateway that sells; its database outlives it.
 WINNERS = "winners"
 USERS = 1_000_000
+# On the risk lists: they never ask.
+LISTED, FIRST_LISTED = 100_000, 1 << 50
 # Nobody asks twice within a run.
 USERS_WITHOUT_END = 1 << 40
 
@@ -36,6 +38,8 @@ class Gateway:
         self.data_dir = fresh_folder(folder_of(name)) / "data"
         for number, units in enumerate(activities, 1):
             create_activity(self.data_dir, number, units)
+        if rungs:
+            list_others(self.data_dir)
         settings = {
             "gateway.listen": "127.0.0.1:0", "admin.listen": "", "store.data_dir": str(self.data_dir),
             "store.synchronous": "full", "gateway.worker_threads": 1,
@@ -65,6 +69,16 @@ class Gateway:
 
 def sell_out(gateway):
     gateway.prepare("--activity", SOLD_OUT, "--service", "--users", 2, "--first-user", 1 << 41, "--requests", 64)
+
+
+def list_others(data_dir):
+    """So that the lists are looked at: nobody who is on them asks."""
+    lines = "".join(f"user:{FIRST_LISTED + nth}\n" for nth in range(LISTED))
+    command = [str(BINARIES / "rushgate"), "risk", "import", "-", "--data-dir", str(data_dir), "--who", "bench",
+               "--why", "bench"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, input=lines)
+    if done.returncode != 0:
+        raise CannotStart(f"rushgate risk import: {done.stderr.strip()}")
 
 
 def create_activity(data_dir, number, units):

@@ -32,6 +32,8 @@ const BACK_OFF: Duration = Duration::from_millis(50);
 const PORTION: usize = 200_000;
 /// So many at once, and others are to be expected.
 const MUCH: usize = 2_000;
+/// How long whoever looks at lists may take before those in force before are let go.
+const FREED_WITHIN_MS: u32 = 100;
 /// Names of unreadable entries that are told.
 const TOLD_MAX: usize = 100;
 
@@ -90,11 +92,28 @@ fn readable(core: &Core, sheet: &Sheet, changes: Vec<Change>) -> Changes {
     read
 }
 
-/// The lists after these changes, made where nobody waits for the thread.
+/// Runs it on a thread where nobody waits: lists are made, and freed, in milliseconds or more.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| StoreError::Unavailable("the gateway ends".to_owned()))
+}
+
+/// The lists after these changes.
 async fn made(core: &Core, lists: Lists, changes: Changes) -> Result<Lists, StoreError> {
     let now_ms = core.clock.now().sale_ms;
-    let made = tokio::task::spawn_blocking(move || lists.with(changes, now_ms)).await;
-    made.map_err(|_| StoreError::Unavailable("the gateway ends".to_owned()))
+    apart(move || lists.with(changes, now_ms)).await
+}
+
+/// Puts them in force, and frees what was.
+fn publish(core: &Core, lists: Lists) {
+    let before = core.funnel.risk.publish(lists);
+    // A worker that looks at them now would have to free them: it has looked in a moment.
+    for _ in 0..FREED_WITHIN_MS {
+        if Arc::strong_count(&before) == 1 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Reads them for the first time, before the port opens, and follows them from then on.
@@ -122,7 +141,7 @@ async fn follow<S: RiskStore>(core: Arc<Core>, store: Arc<S>) {
 }
 
 /// Waits for a change and puts it in force. False: all had to be read.
-async fn step<S: RiskStore>(core: &Core, store: &S, sheet: &Sheet) -> Result<bool, StoreError> {
+async fn step<S: RiskStore>(core: &Arc<Core>, store: &S, sheet: &Sheet) -> Result<bool, StoreError> {
     let asked_ms = core.clock.now().mono_ms();
     let (mut version, mut changes, mut wait) = (core.risk.version(), Vec::new(), WAIT);
     loop {
@@ -144,8 +163,12 @@ async fn step<S: RiskStore>(core: &Core, store: &S, sheet: &Sheet) -> Result<boo
     if !changes.is_empty() {
         let count = u64::try_from(changes.len()).unwrap_or(u64::MAX);
         let changes = readable(core, sheet, changes);
-        let lists = made(core, Lists::clone(&core.funnel.risk.lists()), changes).await?;
-        core.funnel.risk.publish(lists);
+        let (shared, now_ms) = (Arc::clone(core), core.clock.now().sale_ms);
+        apart(move || {
+            let lists = shared.funnel.risk.lists().with(changes, now_ms);
+            publish(&shared, lists);
+        })
+        .await?;
         sheet.event(Event::RiskChanged, count);
         core.risk.version.store(version, Ordering::Relaxed);
     }
@@ -155,7 +178,7 @@ async fn step<S: RiskStore>(core: &Core, store: &S, sheet: &Sheet) -> Result<boo
 
 /// Reads everything and puts it in force. Where the store has lost something, what is known here stays, and goes back.
 async fn read_all<S: RiskStore>(
-    core: &Core,
+    core: &Arc<Core>,
     store: &S,
     sheet: &Sheet,
     is_lost: bool,
@@ -181,7 +204,12 @@ async fn read_all<S: RiskStore>(
     if is_lost {
         (lists, missing) = with_missing(core, lists, Arc::clone(&known)).await?;
     }
-    core.funnel.risk.publish(lists);
+    let shared = Arc::clone(core);
+    apart(move || {
+        drop(known);
+        publish(&shared, lists);
+    })
+    .await?;
     sheet.event(Event::RiskReadAll, 1);
     put_back(store, sheet, &missing).await?;
     // Not before: what could not be put back counts as lost the next time, too.
@@ -197,7 +225,7 @@ async fn with_missing(
     known: Arc<Lists>,
 ) -> Result<(Lists, Vec<NewEntry>), StoreError> {
     let now_ms = core.clock.now().sale_ms;
-    let made = tokio::task::spawn_blocking(move || {
+    let made = apart(move || {
         let missing: Vec<_> = known.iter(now_ms).filter(|listed| !lists.contains(&listed.subject)).collect();
         let entries = missing.iter().map(|listed| NewEntry {
             subject: listed.subject.to_string(),
@@ -210,7 +238,7 @@ async fn with_missing(
         let changes = missing.into_iter().map(|one| (one.subject, Some((one.effect, one.until_ms))));
         (lists.with(changes.collect(), now_ms), entries)
     });
-    made.await.map_err(|_| StoreError::Unavailable("the gateway ends".to_owned()))
+    made.await
 }
 
 async fn put_back<S: RiskStore>(store: &S, sheet: &Sheet, missing: &[NewEntry]) -> Result<(), StoreError> {

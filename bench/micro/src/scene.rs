@@ -1,6 +1,6 @@
 //! A gateway on a real store in a folder of its own, whose one article is sold out to one user.
 //!
-//! Its rates are on and refuse nobody but who comes from one address. After the setup the caller's runtime stands
+//! Its rates are on and refuse nobody but who comes from one address; others are on its risk lists. After the setup the caller's runtime stands
 //! still, so that nothing runs in this process but the worker's sweep, a connection's task when a client speaks to
 //! it, and what the measurement does itself.
 
@@ -14,9 +14,11 @@ use rushgate::admission::identity::{
     IdentityKind, IdentitySettings, MintKey, MintSettings, Minter, Verifier, VerifyKey,
 };
 use rushgate::admission::limits::{IpOverride, Limits, LimitsSettings, Rate};
+use rushgate::admission::risk::Effect;
 use rushgate::gateway::{Conversation, Gateway, Settings};
 use rushgate::protocol::{Opcode, Request, Status, UserId};
 use rushgate::store::catalog::Eligibility;
+use rushgate::store::risk::{NewEntry, RiskStore};
 use rushgate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -28,6 +30,8 @@ const SECRET: &[u8] = b"a secret of a measurement, 32 bytes and more";
 /// How long the gateway may believe what it knows: longer than any measurement.
 const VIEW_LAG_MS: u64 = 24 * 3_600_000;
 const HOUR_MS: u64 = 3_600_000;
+/// Of each kind on the risk lists.
+const LISTED: u64 = 1_000;
 
 /// See the module.
 #[derive(Debug)]
@@ -60,6 +64,7 @@ impl Scene {
             let mut options = OpenOptions::new(&data_dir);
             options.synchronous = Synchronous::Off;
             let store = SqliteStore::open(&options).await.expect("a store in the folder");
+            store.risk_add(&others()).await.expect("lists in the store");
             let limits = Limits::new(&limits());
             Gateway::start(settings(), limits, verifier, Arc::new(store))
                 .await
@@ -170,6 +175,22 @@ fn limits() -> LimitsSettings {
         per_ip_overrides: vec![crowded],
         keys_max: 2_000_000,
     }
+}
+
+/// On the risk lists, so that they are looked at: users, devices and addresses that nobody here has.
+fn others() -> Vec<NewEntry> {
+    let entry = |subject: String| NewEntry {
+        subject,
+        effect: Effect::Block.name().to_owned(),
+        until_ms: 0,
+        who: "a measurement".to_owned(),
+        why: "somebody has to be listed".to_owned(),
+    };
+    let listed = (0..LISTED).flat_map(|nth| {
+        let user = UserId::MAX.saturating_sub(nth);
+        [format!("user:{user}"), format!("device:of {user}"), format!("ip:2001:db8::{nth:x}")]
+    });
+    listed.map(entry).collect()
 }
 
 fn activity() -> NewActivity {

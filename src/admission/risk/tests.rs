@@ -43,7 +43,7 @@ const fn at(ms: u64) -> RiskTime {
 
 fn in_force(lists: Lists) -> Risk {
     let risk = Risk::new(INTERVAL_MS);
-    risk.publish(lists);
+    drop(risk.publish(lists));
     risk
 }
 
@@ -168,7 +168,7 @@ fn a_held_verdict_follows_the_lists() {
         (vec![], Ok(())),
         (vec![("device:d", Effect::Block, 0)], Err(Refused::Blocked)),
     ] {
-        risk.publish(lists(&entries));
+        drop(risk.publish(lists(&entries)));
         for _ in 0..3 {
             assert_eq!(risk.check_held(at(0), &held, &who), due, "{entries:?}");
         }
@@ -190,7 +190,7 @@ fn a_slowed_subject_passes_once_in_an_interval_wherever_it_asks() {
     // Also where all of it is read anew.
     let emptied = risk.lists().emptied();
     assert!(emptied.is_empty());
-    risk.publish(emptied.with(vec![(subject("user:7"), Some((Effect::Slow, 0)))], NOW_MS));
+    drop(risk.publish(emptied.with(vec![(subject("user:7"), Some((Effect::Slow, 0)))], NOW_MS)));
     assert!(risk.check(at(5_020), &who).is_err());
 }
 

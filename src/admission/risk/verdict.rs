@@ -98,16 +98,19 @@ impl Risk {
         self.lists.load_full()
     }
 
-    /// Puts lists in force: whoever asks from now on is judged by them.
-    pub fn publish(&self, lists: Lists) {
+    /// Puts lists in force: whoever asks from now on is judged by them. What was in force before is given back: somebody
+    /// may be looking at it for a moment longer, and to free it may take a while.
+    #[must_use = "what is freed here is not freed by whoever looks at it last"]
+    pub fn publish(&self, lists: Lists) -> Arc<Lists> {
         let mark = if lists.is_empty() {
             NOBODY_LISTED
         } else {
             self.marks.fetch_add(1, Ordering::Relaxed).saturating_add(1)
         };
-        self.lists.store(Arc::new(lists));
+        let before = self.lists.swap(Arc::new(lists));
         // Whoever sees the mark sees the lists; one who sees the lists under the old mark looks once more.
         self.mark.store(mark, Ordering::Release);
+        before
     }
 
     /// May this request pass?
