@@ -49,6 +49,8 @@ mod risk;
 mod risk_in_redis;
 #[path = "redis_store/rules.rs"]
 mod rules;
+#[path = "redis_store/slices.rs"]
+mod slices;
 #[path = "store_contract/suite.rs"]
 mod suite;
 #[path = "store_contract/switches.rs"]

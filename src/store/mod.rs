@@ -12,6 +12,7 @@ pub mod failures;
 pub mod redis;
 pub mod risk;
 pub mod shared;
+pub mod slices;
 pub mod sql;
 pub mod switches;
 

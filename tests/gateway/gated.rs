@@ -10,6 +10,7 @@ use rushgate::store::allow_lists::{AllowListStore, ListState, Listed};
 use rushgate::store::catalog::{Activity, Catalogue, Ended};
 use rushgate::store::devices::{CountBounds, DeviceCounts, DeviceStore, Sighting};
 use rushgate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore};
+use rushgate::store::slices::SliceStore;
 use rushgate::store::sql::SqliteStore;
 use rushgate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
 use rushgate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
@@ -157,6 +158,8 @@ impl AllowListStore for Gated {
         self.store.listed(activity).await
     }
 }
+
+impl SliceStore for Gated {}
 
 impl Catalogue for Gated {
     async fn version(&self) -> Result<u64, StoreError> {

@@ -95,6 +95,26 @@ impl Keys {
         self.of(ShardId::ALL[0], &format!("{activity}:allowed"))
     }
 
+    /// The gateways that live, in the slot of shard 0.
+    pub(super) fn gateways(&self) -> String {
+        self.of(ShardId::ALL[0], "gateways")
+    }
+
+    /// The number of each one's last exchange of rates, beside them.
+    pub(super) fn gateway_calls(&self) -> String {
+        self.of(ShardId::ALL[0], "gateways:calls")
+    }
+
+    /// The rates that gateways want more of, beside them.
+    pub(super) fn wanted_rates(&self) -> String {
+        self.of(ShardId::ALL[0], "rates:wanted")
+    }
+
+    /// What lies in their pools, beside them.
+    pub(super) fn rate_pools(&self) -> String {
+        self.of(ShardId::ALL[0], "rates:pools")
+    }
+
     /// Where a recovery lays content before it is switched in; `attempt` is another for every attempt.
     pub(super) fn staged(&self, shard: ShardId, attempt: &str, activity: ActivityId, what: &str) -> String {
         self.of(shard, &format!("staged:{attempt}:{activity}:{what}"))

@@ -13,6 +13,7 @@ pub(super) const CODE: &str = concat!(
     include_str!("lua/risk.lua"),
     include_str!("lua/devices.lua"),
     include_str!("lua/allow_lists.lua"),
+    include_str!("lua/slices.lua"),
 );
 
 pub(super) const RESERVE: &str = "rg1_reserve";
@@ -42,6 +43,7 @@ pub(super) const RISK_REMOVE: &str = "rg1_risk_remove";
 pub(super) const SEEN: &str = "rg1_seen";
 pub(super) const ALLOW_CHANGE: &str = "rg1_allow_change";
 pub(super) const ALLOW_STATES: &str = "rg1_allow_states";
+pub(super) const SLICES: &str = "rg1_slices";
 
 /// `FCALL` of a function with its keys; arguments are appended by the caller.
 pub(super) fn fcall(function: &str, keys: &[String]) -> redis::Cmd {

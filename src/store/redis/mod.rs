@@ -9,8 +9,9 @@
 //! generation it knows: `load`, `settled`, `release`, `end`, `archive`; and without one: `read_group`, `claim`,
 //! `acknowledge`, `backlog`, `trim`, `forget_processes`. What the leader of a recovery does: `shard_state`, `adopt`,
 //! `fence`, `content`, `rebuild`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore), risk lists,
-//! a [`RiskStore`](super::risk::RiskStore), counts of devices, a [`DeviceStore`](super::devices::DeviceStore), and
-//! allow-lists, an [`AllowListStore`](super::allow_lists::AllowListStore).
+//! a [`RiskStore`](super::risk::RiskStore), counts of devices, a [`DeviceStore`](super::devices::DeviceStore),
+//! allow-lists, an [`AllowListStore`](super::allow_lists::AllowListStore), and rates, a
+//! [`SliceStore`](super::slices::SliceStore).
 
 mod allow_lists;
 mod answers;
@@ -32,6 +33,7 @@ mod recovery;
 mod risk;
 mod settle;
 mod shards;
+mod slices;
 mod snapshot;
 mod streams;
 mod switches;

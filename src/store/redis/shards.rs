@@ -154,7 +154,7 @@ impl RedisShards {
             let due = match key.rsplit(':').next() {
                 _ if key.contains("}:seen:") => "zset",
                 Some("feed" | "log") => "stream",
-                Some("until") => "zset",
+                Some("until" | "gateways" | "wanted") => "zset",
                 Some("allowed") => "set",
                 _ => "hash",
             };

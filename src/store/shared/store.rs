@@ -16,6 +16,7 @@ use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, S
 use crate::store::allow_lists::{AllowListStore, ListChange, ListState, Listed};
 use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::redis::RedisShards;
+use crate::store::slices::{SliceCall, SliceReply, SliceStore};
 use crate::store::sql::mysql::{FailOutcome, MySqlInstallation};
 use crate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
 use crate::store::{FeedPositions, FeedRead, HandIn, Registration, ReservationStore, StoreError};
@@ -228,6 +229,17 @@ impl AllowListStore for SharedStore {
 
     async fn restore_list(&self, activity: ActivityId, users: &[UserId]) -> Result<bool, StoreError> {
         self.redis.restore_list(activity, users).await
+    }
+}
+
+/// Redis's, too: a rate is shared whether or not anything may be sold.
+impl SliceStore for SharedStore {
+    async fn exchange_slices(&self, call: &SliceCall) -> Result<Option<SliceReply>, StoreError> {
+        self.redis.exchange_slices(call).await
+    }
+
+    async fn leave_slices(&self, gateway: ProcessNumber) -> Result<(), StoreError> {
+        self.redis.leave_slices(gateway).await
     }
 }
 

@@ -20,6 +20,7 @@ use super::writer::{Answer, CallJob, Job, Writer, now_ms};
 use crate::protocol::{ActivityId, UserId};
 use crate::stock::calls::{Call, Event, Gen, Mark, Reply, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue, Ended};
+use crate::store::slices::SliceStore;
 use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 
 /// Jobs that wait for the writer task; senders wait when it is full.
@@ -130,6 +131,9 @@ impl ReservationStore for SqliteStore {
         self.feeds.events(after)
     }
 }
+
+/// One gateway serves a folder: its rates are its own.
+impl SliceStore for SqliteStore {}
 
 impl Catalogue for SqliteStore {
     async fn version(&self) -> Result<u64, StoreError> {
