@@ -42,7 +42,7 @@ use self::per_user::{PerUser, UserCell};
 pub use self::rates::{RateSwitches, Rates};
 pub use self::settings::{IpOverride, LimitsSettings, Rate};
 pub use self::share::Share;
-pub use self::slices::{Slice, Slices};
+pub use self::slices::{Exchange, ExchangeReply, Offer, Offers, RateKey, SharedRates, Slice, Slices, Traded};
 use crate::protocol::UserId;
 
 /// Which limit refused.

@@ -38,6 +38,9 @@ const WAIT_BITS: u32 = 44;
 /// that goes up and down must not give it to them each time.
 const UNREST_NS: u64 = 30_000_000_000;
 
+/// Somebody asks for a loan at least this often, while somebody wants one.
+const LENDING_MS: u64 = 150;
+
 type Limiter = RateLimiter<Step, StepStore, CallerClock, NoOpMiddleware<Nanos>>;
 
 /// See the module.
@@ -192,9 +195,17 @@ impl Pace {
         let now = self.clock.read(now_ns);
         let from = state.max(now);
         let left = now.saturating_add(tokens(self.burst)).saturating_sub(from);
-        let spare = left.saturating_sub(tokens(self.burst / 2)) / TOKEN;
+        let spare = left.saturating_sub(self.kept()) / TOKEN;
         let lent = u32::try_from(spare).unwrap_or(u32::MAX).min(most);
         if lent == 0 { (state, 0) } else { (from.saturating_add(tokens(lent)), lent) }
+    }
+
+    /// What is never lent: half of the burst; less where that leaves no room for what comes between two times that
+    /// somebody asks for a loan, which would be nobody's.
+    fn kept(&self) -> u64 {
+        let per_s = self.lag_max.saturating_sub(TOKEN);
+        let between = per_s.saturating_mul(LENDING_MS) / 1_000;
+        tokens(self.burst / 2).min(tokens(self.burst).saturating_sub(between))
     }
 
     /// States up to this one are at rest: their burst is full.
