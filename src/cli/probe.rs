@@ -11,7 +11,7 @@ use crate::admin::risk::{RiskDone, RiskError, RiskPlace, RiskRequest, change};
 use crate::admin::switches::{SetDone, SetError, SetRequest, SwitchPlace, set, views};
 use crate::admission::identity::IdentityError;
 use crate::admission::risk::Listed;
-use crate::gateway::{Ending, Event, Gateway, PassedEnding, RiskStatus, Rung};
+use crate::gateway::{Ending, Event, Gateway, PassedEnding, RiskStatus, Rung, Sharing};
 use crate::store::shared::KeeperState;
 use crate::store::switches::Switches;
 
@@ -54,6 +54,7 @@ impl Probe for ServeProbe {
         let Some(Serving { gateway, keeper, .. }) = self.0.get() else { return String::new() };
         let mut text = metrics(gateway);
         put_risk(&mut text, gateway);
+        put_sharing(&mut text, gateway.sharing());
         if let Some(keeper) = keeper {
             put_keeper(&mut text, *keeper.borrow());
         }
@@ -197,6 +198,24 @@ fn put_risk(text: &mut String, gateway: &Gateway) {
         ("rushgate_risk_age_ms", "Since the store last confirmed the risk lists", risk.age_ms),
     ] {
         single(text, name, "gauge", help, value);
+    }
+}
+
+/// How the limits are shared with other gateways.
+fn put_sharing(text: &mut String, sharing: Sharing) {
+    let Sharing { gateways, can_borrow, traded } = sharing;
+    for (name, kind, help, value) in [
+        ("rushgate_gateways", "gauge", "Gateways that share the limits", gateways.into()),
+        ("rushgate_slices_available", "gauge", "1 while shares can be lent and borrowed", can_borrow.into()),
+        (
+            "rushgate_slices_borrowed_total",
+            "counter",
+            "Tokens of limits, borrowed of others",
+            traded.borrowed,
+        ),
+        ("rushgate_slices_lent_total", "counter", "Tokens of limits, lent to others", traded.lent),
+    ] {
+        single(text, name, kind, help, value);
     }
 }
 

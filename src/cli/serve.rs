@@ -25,6 +25,7 @@ use crate::store::crash_point;
 use crate::store::devices::DeviceStore;
 use crate::store::risk::RiskStore;
 use crate::store::shared::{KeeperState, SharedStore};
+use crate::store::slices::SliceStore;
 use crate::store::sql::SqliteStore;
 use crate::store::switches::SwitchStore;
 use crate::store::{ReservationStore, StoreError};
@@ -62,7 +63,9 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
 }
 
 /// A store that a gateway serves from, and what is to be done when it has drained.
-trait ServedStore: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore + AllowListStore {
+trait ServedStore:
+    ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore + AllowListStore + SliceStore
+{
     /// Whether its servers are somewhere else: a start that they interrupt is begun anew.
     const IS_REMOTE: bool;
 

@@ -234,7 +234,6 @@ impl Funnel {
     }
 
     /// From now on this gateway gives out that share of the rates that are for all.
-    #[allow(dead_code, reason = "for the task that counts the gateways of an installation")]
     pub(super) fn share(&self, now: Now, share: Share) {
         if self.on_sale.load().rates().share() != share {
             self.on_sale.rcu(|before| OnSale::clone(before).sharing(share, now.mono_ns));

@@ -3,8 +3,8 @@
 //! Threads: one worker per core, each with its own runtime, its own listeners on the shared ports and its own
 //! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that follows the
 //! switches, one that follows the risk lists, one that writes flags into them, one that has devices counted, if anybody
-//! wants that, one that follows the allow-lists, one that forgets idle limiter keys. A thread that follows the file with token keys,
-//! if there is one.
+//! wants that, one that follows the allow-lists, one that shares limits with the other gateways of the store, one that
+//! forgets idle limiter keys. A thread that follows the file with token keys, if there is one.
 //! [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
@@ -45,6 +45,7 @@ mod roster;
 mod sale_clock;
 mod session;
 mod settings;
+mod slices;
 mod start;
 mod stock_task;
 mod subscribers;
@@ -63,6 +64,7 @@ pub use counters::{Counters, Ending, Event, PassedEnding, Rung};
 pub use explain::LastBuy;
 pub use risk::RiskStatus;
 pub use settings::{LookupSettings, RiskSettings, Settings};
+pub use slices::Sharing;
 pub use start::{Gateway, StartError};
 pub use switches::Obeyed;
 
@@ -83,6 +85,7 @@ struct Core {
     switches: switches::SwitchState,
     risk: risk::RiskState,
     allow_lists: allow_lists::AllowLists,
+    sharing: slices::SharingState,
     /// Connections open.
     connections: AtomicUsize,
     connection_closed: Notify,

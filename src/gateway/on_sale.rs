@@ -131,7 +131,6 @@ impl OnSale {
     }
 
     /// The same activities with this share of the rates that are for all gateways, from that time on.
-    #[allow(dead_code, reason = "for the task that counts the gateways of an installation")]
     pub(super) fn sharing(self, share: Share, now_ns: u64) -> Self {
         let rates = Arc::new(self.rates.shared(now_ns, share));
         self.with(now_ns, rates)

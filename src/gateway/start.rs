@@ -23,13 +23,15 @@ use super::listener::Port;
 use super::on_sale::{OnSale, Ties};
 use super::risk::RiskState;
 use super::sale_clock::SaleClock;
+use super::slices::{Sharing, SharingState};
 use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::trouble::Trouble;
 use super::worker::Worker;
 use super::{
-    Core, Settings, allow_lists, devices, flags, key_file, listener, lookups, risk, switches, worker_thread,
+    Core, Settings, allow_lists, devices, flags, key_file, listener, lookups, risk, slices, switches,
+    worker_thread,
 };
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits, Rates};
@@ -39,6 +41,7 @@ use crate::store::allow_lists::AllowListStore;
 use crate::store::catalog::Catalogue;
 use crate::store::devices::DeviceStore;
 use crate::store::risk::RiskStore;
+use crate::store::slices::SliceStore;
 use crate::store::switches::SwitchStore;
 use crate::store::{ReservationStore, StoreError};
 
@@ -83,7 +86,7 @@ pub struct Gateway {
 impl Gateway {
     /// Registers with the store, learns every shard, then opens the port.
     pub async fn start<
-        S: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore + AllowListStore,
+        S: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore + AllowListStore + SliceStore,
     >(
         settings: Settings,
         limits: Limits,
@@ -130,6 +133,7 @@ impl Gateway {
             switches: SwitchState::default(),
             risk: RiskState::default(),
             allow_lists: lists,
+            sharing: SharingState::default(),
             connections: AtomicUsize::new(0),
             connection_closed: Notify::new(),
             connection_ids: AtomicU64::new(0),
@@ -158,6 +162,7 @@ impl Gateway {
         if let Some(task) = device_task {
             tasks.push(tokio::spawn(task.run(Arc::clone(&core), Arc::clone(&store))).abort_handle());
         }
+        tasks.extend(slices::start(&core, &store, registration.process).await?);
         tasks.extend(follow(&core, store, version).await?);
         let stop_workers = watch::Sender::new(false);
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
@@ -236,6 +241,11 @@ impl Gateway {
             ),
         ];
         reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
+    }
+
+    /// How the limits are shared with other gateways.
+    pub fn sharing(&self) -> Sharing {
+        self.core.sharing.read(self.core.clock.now())
     }
 
     /// How full the memory of the rate limits is.

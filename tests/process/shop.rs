@@ -93,12 +93,17 @@ impl Shop {
     /// A client of a gateway that serves from here.
     #[track_caller]
     pub(crate) fn app(&self, serving: &Serving, id: u64) -> Client {
+        Client::login(serving.addr, &self.app_token(id))
+    }
+
+    /// What such a client shows.
+    #[track_caller]
+    pub(crate) fn app_token(&self, id: u64) -> String {
         let key = MintKey::SecretFile(self.house.dir.path().join("secret"));
         let minter =
             Minter::new(&MintSettings { key, audience: "rushgate".to_owned(), issuer: None }).unwrap();
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        let token = minter.mint(IdentityKind::App(user(id)), now_s, Duration::from_secs(3600)).unwrap();
-        Client::login(serving.addr, &token)
+        minter.mint(IdentityKind::App(user(id)), now_s, Duration::from_secs(3600)).unwrap()
     }
 
     /// A sidecar writer, killed when dropped.

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rushgate::protocol::{OrderNumber, SkuId};
-use rushgate::stock::calls::{CallBody, Gen, ItemAnswer, Reply, SHARDS, ShardId};
+use rushgate::stock::calls::{CallBody, Gen, ItemAnswer, ProcessNumber, Reply, SHARDS, ShardId};
 use rushgate::store::redis::{Adopted, Rebuilt, RedisOptions, RedisShards};
+use rushgate::store::slices::{RateExchange, SliceCall, SliceStore};
 use rushgate::store::switches::SwitchStore;
 use rushgate::store::{FeedRead, ReservationStore};
 use rushgate_servers::{Persistence, RedisCluster, RedisSettings};
@@ -238,10 +239,16 @@ async fn feeds_that_cannot_be_followed_are_asked_now_and_then() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn switches_move_with_their_slot_and_are_followed_there() {
+async fn switches_and_shared_rates_move_with_their_slot_and_are_followed_there() {
     let (cluster, installation, _) = cluster(0).await;
     let shards = installation.shards();
     let before = shards.set_switch(&new("entry", "closed", "before")).await.unwrap();
+    let exchange = async |number, give, want| {
+        let rate = RateExchange { name: "g".to_owned(), give, want, pool_max: 100 };
+        let call = SliceCall { gateway: ProcessNumber(1), number, rates: vec![rate] };
+        shards.exchange_slices(&call).await.unwrap().unwrap()
+    };
+    assert_eq!(exchange(1, 0, 5).await.gateways, 1);
     let follower = tokio::spawn({
         let shards = shards.clone();
         async move {
@@ -260,6 +267,8 @@ async fn switches_move_with_their_slot_and_are_followed_there() {
     // The shard is closed now, for its master is another; a door can be opened all the same.
     assert_eq!(shards.switches().await.unwrap().version(), before);
     let after = shards.set_switch(&new("entry", "open", "after")).await.unwrap();
+    assert_eq!(exchange(2, 7, 5).await.granted, [5]);
+    assert!(exchange(2, 7, 5).await.granted.is_empty(), "executed already");
     let changes = timeout(PATIENCE, follower).await.unwrap().unwrap();
     assert!(changes.iter().map(|change| change.version).eq([after]));
 }
