@@ -103,7 +103,8 @@ impl Funnel {
         // Read before the buyers: the stock task makes marks known before it says that nothing is left, so that
         // whoever took the last unit is found by the duplicate rung, never told "sold out".
         let left = self.left(now, sale, ask.sku);
-        let was_fresh = self.board.is_fresh(now.mono_ms());
+        // What is left is told by a fresh view alone.
+        let was_fresh = left != Left::Unknown || self.board.is_fresh(now.mono_ms());
         // Frame and connection have been judged before: see `session`.
         self.rate(now, on_sale.rates(), ask)?;
         self.duplicate(&on_sale, ask)?;
