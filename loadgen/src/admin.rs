@@ -10,6 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::output::Failure;
+use crate::target::resolve;
+
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Metrics take a few kilobytes.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
@@ -39,6 +42,20 @@ impl Admin {
         stream.take(ANSWER_BYTES_MAX).read_to_string(&mut text).await?;
         Ok(text)
     }
+}
+
+/// The admin ports that an argument names.
+pub(crate) fn admins(addrs: &[String]) -> Result<Vec<Admin>, Failure> {
+    addrs.iter().map(|addr| Ok(Admin(resolve(addr)?))).collect()
+}
+
+/// Of each, before anything is sent: one that cannot be asked is better known then.
+pub(crate) async fn counts_before(admins: &[Admin]) -> Result<Vec<Option<GatewayCounts>>, Failure> {
+    let mut before = Vec::with_capacity(admins.len());
+    for admin in admins {
+        before.push(Some(admin.counts().await.map_err(Failure::cannot_start)?));
+    }
+    Ok(before)
 }
 
 /// Of each; `None` where it cannot be asked.

@@ -7,11 +7,11 @@ use clap::Args;
 use rushgate::config::parse_duration;
 use rushgate::protocol::{ActivityId, SkuId};
 use rushgate::rehearsal::{
-    GatewayCounts, Mode, Progress, Quantities, RehearsalError, Rehearsed, SalePlan, Silent, TerminalBar,
-    read_still, rehearse,
+    Mode, Progress, Quantities, RehearsalError, Rehearsed, SalePlan, Silent, TerminalBar, read_still,
+    rehearse,
 };
 
-use crate::admin::{Admin, all_counts};
+use crate::admin::{admins, all_counts, counts_before};
 use crate::books::{check_books, source};
 use crate::output::{Failure, print};
 use crate::target::{KeyArgs, resolve};
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
     check_books(&config)?;
     let minter = Arc::new(args.keys.minter_for(&config)?);
     let plan = plan(args)?;
-    let admins = args.admin.iter().map(|addr| Ok(Admin(resolve(addr)?))).collect::<Result<Vec<_>, _>>()?;
+    let admins = admins(&args.admin)?;
     let progress: Arc<dyn Progress> =
         if args.json { Arc::new(Silent) } else { Arc::new(TerminalBar::default()) };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::cannot_start(format!("the runtime cannot start: {error}")))?;
     let rehearsed = runtime.block_on(async {
         let source = source(&config).await?;
-        let before = ask_before(&admins).await?;
+        let before = counts_before(&admins).await?;
         let rehearsed = rehearse(plan, minter, &source, progress).await;
         let mut rehearsed = rehearsed.map_err(|error| match error {
             RehearsalError::Unaudited(_) => Failure::bad_result(vec![error.to_string()]),
@@ -112,15 +112,6 @@ pub(crate) fn run(args: &SaleArgs) -> Result<(), Failure> {
         Ok(rehearsed)
     });
     show(&rehearsed?, args.json)
-}
-
-/// A gateway that cannot be asked before the sale is better known then.
-async fn ask_before(admins: &[Admin]) -> Result<Vec<Option<GatewayCounts>>, Failure> {
-    let mut before = Vec::with_capacity(admins.len());
-    for admin in admins {
-        before.push(Some(admin.counts().await.map_err(Failure::cannot_start)?));
-    }
-    Ok(before)
 }
 
 fn show(rehearsed: &Rehearsed, json: bool) -> Result<(), Failure> {

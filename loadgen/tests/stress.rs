@@ -1,6 +1,7 @@
 //! `flood`, `idle`, `churn` and `storm` as a person runs them: against a gateway that already serves, by exit code and output.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "tests")]
 
+mod counted;
 mod served;
 
 use std::net::SocketAddr;
@@ -98,6 +99,41 @@ fn a_flood_in_the_closed_loop_counts_every_answer() {
         assert_eq!((&report["work"], report["depth"].to_string()), (&"buy".into(), depth.to_owned()));
         assert_eq!(report["connections"].to_string(), connections);
     }
+}
+
+#[test]
+fn a_flood_tells_at_which_rung_its_buys_ended() {
+    let served = Served::start_with(5, Rate { rate_per_s: 1_000, burst: 100 });
+    let admin = served.runtime.as_ref().unwrap().block_on(counted::serve_counts(&served.gateway)).to_string();
+    for (warmup, connections) in [("0s", "4"), ("100ms", "8")] {
+        let args = [
+            "flood",
+            "--requests",
+            "5000",
+            "--seconds",
+            "600",
+            "--warmup",
+            warmup,
+            "--connections",
+            connections,
+        ];
+        let report = ok(&served.run(&[&args[..], &["--depth", "4", "--admin", &admin, "--json"]].concat()));
+        assert_adds_up(&report);
+        let funnel = &report["funnel"];
+        let (rungs, written) = (&funnel["rungs"], number(funnel, "written"));
+        assert!(written >= 5_000 && (warmup != "0s" || written == 5_000), "{report}");
+        assert_eq!((counted::sum(rungs), number(funnel, "uncounted")), (written, 0), "{report}");
+        assert!(number(rungs, "rate_global") > 0 && number(funnel, "waiting") == 0, "{report}");
+        if warmup == "0s" {
+            let limited = number(rungs, "rate_global").checked_add(number(rungs, "rate_user")).unwrap();
+            assert_eq!(limited, number(&report["by_status"], "RATE_LIMITED"), "{report}");
+        }
+    }
+    let table = served.run(&["flood", "--requests", "50", "--warmup", "0s", "--admin", &admin]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.lines().any(|line| line.starts_with("rate_global ")), "{table}");
+    let refused = served.run(&["flood", "--work", "ping", "--admin", &admin]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
 }
 
 #[test]

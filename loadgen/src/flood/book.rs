@@ -1,4 +1,4 @@
-//! What one thread counts. Only requests planned after the warm-up are in it.
+//! What one thread counts. Only requests planned after the warm-up are in it, but for the count of all that were written.
 
 use hdrhistogram::Histogram;
 
@@ -19,6 +19,8 @@ pub(super) struct Book {
     pub(super) by_status: ByStatus,
     /// Requests written.
     pub(super) sent: u64,
+    /// The same with those of the warm-up.
+    pub(super) written: u64,
     /// Requests written that nobody answered: their connection ended, or the time.
     pub(super) errors: u64,
     /// Requests that came due and were not written: every place in flight was taken.
@@ -38,6 +40,7 @@ impl Book {
             service_ns: histogram()?,
             by_status: ByStatus::default(),
             sent: 0,
+            written: 0,
             errors: 0,
             unsent: 0,
             pushes: 0,

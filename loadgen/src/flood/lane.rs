@@ -215,8 +215,10 @@ impl Lane {
         let left = usize::try_from(self.requests_max.saturating_sub(book.sent)).unwrap_or(usize::MAX);
         let most = if is_measured { most.min(left) } else { most };
         let count = conn.send(most, planned_ns, now_ns, &mut self.requests);
+        let written = u64::try_from(count).unwrap_or(u64::MAX);
+        book.written = book.written.saturating_add(written);
         if is_measured {
-            book.sent = book.sent.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+            book.sent = book.sent.saturating_add(written);
             self.stopped_at_ns = (book.sent >= self.requests_max).then_some(now_ns);
         }
         if count > 0 && !conn.is_dirty {

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rushgate::config::parse_duration;
+use rushgate::rehearsal::{FunnelReport, read_still};
 
 use self::answers::Answers;
 use self::conn::Conn;
@@ -32,7 +33,8 @@ use self::pace::Pace;
 use self::report::{FloodReport, JSON_FIELDS};
 use self::requests::{Requests, Users};
 use self::wire::Wire;
-use crate::opening::Opened;
+use crate::admin::{admins, all_counts, counts_before};
+use crate::opening::{Opened, runtime};
 use crate::output::{Failure, print};
 use crate::sources::{Sources, reserve_descriptors};
 use crate::target::TargetArgs;
@@ -84,6 +86,9 @@ pub(crate) struct FloodArgs {
     /// The server's process id (several: all its workers): prints its CPU time for each answer
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
+    /// With BUYs: the admin ports of all gateways that they reach, which tell at which rung of the funnel they ended
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    admin: Vec<String>,
     /// Print one JSON object instead of a table; --help tells its fields
     #[arg(long)]
     json: bool,
@@ -106,6 +111,8 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), Failure> {
             (addr, wire::open_echo(addr, connections, Sources::for_connections(addr, connections)?)?)
         }
     };
+    let (admins, runtime) = (admins(&args.admin)?, runtime()?);
+    let before = runtime.block_on(counts_before(&admins))?;
     let mut server = Processes::begin(&args.pid)?;
     let mut own = Processes::begin(&[std::process::id()])?;
     let (ends, read_late) = measure(args, lanes(args, opened)?, &mut [&mut server, &mut own])?;
@@ -113,6 +120,12 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), Failure> {
     report.read_late = read_late;
     report.server_used_ns = server.used_ns();
     report.generator_used_ns = own.used_ns();
+    if !admins.is_empty() {
+        let after = runtime.block_on(read_still(async || all_counts(&admins).await));
+        let mut funnel = FunnelReport { sent: report.written, ..FunnelReport::default() };
+        funnel.count(&before, &after);
+        report.funnel = Some(funnel);
+    }
     show(args, addr, &report)
 }
 
@@ -126,6 +139,9 @@ fn check(args: &FloodArgs) -> Result<(), Failure> {
             "{} threads have no use for {} connections; give each thread one at least",
             args.threads, args.connections
         )));
+    }
+    if !args.admin.is_empty() && (args.wire == Wire::Echo || args.work != Work::Buy) {
+        return Err(Failure::cannot_start("--admin counts BUYs; leave it out, or --wire and --work"));
     }
     if args.wire == Wire::Echo && (args.service || args.work != Work::Buy) {
         return Err(Failure::cannot_start(

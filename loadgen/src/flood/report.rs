@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use rushgate::rehearsal::FunnelReport;
 use serde_json::{Map, Value, json};
 
 use super::FloodArgs;
@@ -30,6 +31,8 @@ Fields of the JSON object; requests are those planned after the warm-up, times a
   errors                   written and not answered
   unsent                   open loop: came due and never found a free place
   pushes                   frames that nobody asked for
+  funnel                   what the gateways of --admin counted of all BUYs, those of the warm-up included: written, by the
+                           rung where they ended, and what came of those who passed; null without --admin
   connections_lost         connections that ended, by why
   seconds                  from the end of the warm-up to the end of sending, or to the last answer if that came later
   server_cpu_ns            CPU time of all --pid in that time / answered; null without --pid, when one of them ended, or
@@ -65,6 +68,10 @@ pub(super) struct FloodReport {
     pub(super) generator_used_ns: Option<u64>,
     /// How long after the warm-up their use was first read.
     pub(super) read_late: Duration,
+    /// Requests written, those of the warm-up included.
+    pub(super) written: u64,
+    /// Where they ended in the gateways' funnel; `None`: not asked.
+    pub(super) funnel: Option<FunnelReport>,
     is_server_asked: bool,
 }
 
@@ -91,6 +98,8 @@ impl FloodReport {
             server_used_ns: None,
             generator_used_ns: None,
             read_late: Duration::ZERO,
+            written: 0,
+            funnel: None,
             is_server_asked: !args.pid.is_empty(),
         };
         for LaneEnd { book, measured_ns, idle_ns, connections_left } in ends {
@@ -104,6 +113,7 @@ impl FloodReport {
             let _ = report.service_ns.add(&book.service_ns);
             report.by_status.merge(&book.by_status);
             report.sent = report.sent.saturating_add(book.sent);
+            report.written = report.written.saturating_add(book.written);
             report.errors = report.errors.saturating_add(book.errors);
             report.unsent = report.unsent.saturating_add(book.unsent);
             report.pushes = report.pushes.saturating_add(book.pushes);
@@ -164,11 +174,22 @@ impl FloodReport {
             "errors": self.errors,
             "unsent": self.unsent,
             "pushes": self.pushes,
+            "funnel": self.funnel_json(),
             "connections_lost": self.lost.json(),
             "server_cpu_ns": self.each_ns(self.server_used_ns),
             "generator_cpu_ns": self.each_ns(self.generator_used_ns),
             "generator_busy": (self.busy * 1000.0).round() / 1000.0,
         })
+    }
+
+    fn funnel_json(&self) -> Value {
+        let counted = self.funnel.as_ref().and_then(|funnel| funnel.counted.as_ref());
+        let Some(Value::Object(mut funnel)) = counted.and_then(|counted| serde_json::to_value(counted).ok())
+        else {
+            return Value::Null;
+        };
+        funnel.insert("written".to_owned(), self.written.into());
+        Value::Object(funnel)
     }
 
     /// Why the run is no good measurement; empty when it is.
@@ -236,6 +257,10 @@ impl fmt::Display for FloodReport {
             // Said aloud: the latencies hold these at the age they had at the end, a lower bound.
             writeln!(f, "{:<20} {:>16}", "due, never sent", self.unsent)?;
         }
-        write!(f, "{:<20} {:>16}", "not answered", self.errors)
+        write!(f, "{:<20} {:>16}", "not answered", self.errors)?;
+        match &self.funnel {
+            Some(funnel) => write!(f, "\n\nwith the warm-up:\n{funnel}"),
+            None => Ok(()),
+        }
     }
 }

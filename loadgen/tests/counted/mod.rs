@@ -1,5 +1,5 @@
 //! An admin port that tells what a gateway of the test has counted of BUYs, as a serving process does.
-#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+#![allow(clippy::unwrap_used, missing_docs, dead_code, reason = "tests, each of which uses its part")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
