@@ -11,6 +11,7 @@
 mod allow_lists;
 mod arrival;
 mod auth;
+mod catalogue;
 mod clock;
 mod connection;
 mod conversation;
@@ -50,6 +51,7 @@ mod start;
 mod stock_task;
 mod subscribers;
 mod switches;
+mod tasks;
 mod trouble;
 mod warm;
 mod worker;

@@ -10,43 +10,40 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
 
 use super::allow_lists::AllowLists;
 use super::clock::Clock;
 use super::conversation::Conversation;
 use super::counters::Counters;
-use super::door::Door;
+use super::door::{Door, Ticket};
 use super::explain::Explain;
 use super::funnel::Funnel;
 use super::listener::Port;
-use super::on_sale::{OnSale, Ties};
+use super::on_sale::Ties;
 use super::risk::RiskState;
 use super::sale_clock::SaleClock;
 use super::slices::{Sharing, SharingState};
 use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
-use super::trouble::Trouble;
+use super::tasks::Tasks;
 use super::worker::Worker;
 use super::{
-    Core, Settings, allow_lists, devices, flags, key_file, listener, lookups, risk, slices, switches,
-    worker_thread,
+    Core, Settings, allow_lists, catalogue, devices, flags, key_file, listener, lookups, risk, slices,
+    switches, worker_thread,
 };
 use crate::admission::identity::Verifier;
-use crate::admission::limits::{KeyCounts, Limits, Rates};
+use crate::admission::limits::{KeyCounts, Limits};
 use crate::stock::calls::ProcessNumber;
-use crate::stock::{Board, Buyers, Stock};
+use crate::stock::{self, Board, Buyers, Stock};
 use crate::store::allow_lists::AllowListStore;
 use crate::store::catalog::Catalogue;
 use crate::store::devices::DeviceStore;
 use crate::store::risk::RiskStore;
 use crate::store::slices::SliceStore;
 use crate::store::switches::SwitchStore;
-use crate::store::{ReservationStore, StoreError};
+use crate::store::{Registration, ReservationStore, StoreError};
 
-/// How often the catalogue is looked at for changes.
-const CATALOGUE_INTERVAL: Duration = Duration::from_millis(50);
 /// How often idle limiter keys are forgotten.
 const RETAIN_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -79,7 +76,7 @@ pub struct Gateway {
     local_addr: SocketAddr,
     proxy_addr: Option<SocketAddr>,
     stock_state: watch::Receiver<StockState>,
-    tasks: Vec<AbortHandle>,
+    tasks: Tasks,
     stop_workers: watch::Sender<bool>,
 }
 
@@ -104,7 +101,9 @@ impl Gateway {
         let (devices, device_task) = devices::new(settings.devices);
         let (flags, flag_task) = flags::new();
         let funnel = Funnel {
-            on_sale: ArcSwap::from_pointee(on_sale(store.as_ref(), &ties, Arc::new(limits.rates())).await?),
+            on_sale: ArcSwap::from_pointee(
+                catalogue::on_sale(store.as_ref(), &ties, Arc::new(limits.rates())).await?,
+            ),
             limits,
             risk: risk::rung(&settings.risk),
             explain: Explain::new(settings.risk.explain_slots),
@@ -113,14 +112,7 @@ impl Gateway {
             door: Door::new(settings.stock.queue_items_max),
             lookups,
         };
-        let stock = Stock::new(
-            settings.stock,
-            registration.process,
-            registration.generation,
-            buyers,
-            board,
-            fastrand::u64(..),
-        );
+        let stock = stock(settings.stock, &registration, buyers, board);
         let core = Arc::new(Core {
             settings,
             clock: Clock::default(),
@@ -145,25 +137,20 @@ impl Gateway {
         let state = watch::Sender::new(StockState::default());
         let mut stock_state = state.subscribe();
         let stock_task = StockTask::new(Arc::clone(&core), Arc::clone(&store), stock, state);
-        tracing::info!(
-            process = registration.process.0,
-            generation = registration.generation.0,
-            "registered with the store"
-        );
-        let mut tasks = vec![tokio::spawn(stock_task.run()).abort_handle()];
+        let mut tasks = Tasks::default();
+        tasks.spawn(stock_task.run());
         tasks.extend(sale_clock.map(|task| task.abort_handle()));
         if stock_state.wait_for(|state| state.is_known).await.is_err() {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
         }
-        let lookup_task = lookup_task.run(Arc::clone(&core), Arc::clone(&store));
-        tasks.push(tokio::spawn(lookup_task).abort_handle());
-        let (process, watched) = (registration.process, (Arc::clone(&core), Arc::clone(&store)));
-        tasks.push(tokio::spawn(flag_task.run(watched.0, watched.1, process)).abort_handle());
+        let process = registration.process;
+        tasks.spawn(lookup_task.run(Arc::clone(&core), Arc::clone(&store)));
+        tasks.spawn(flag_task.run(Arc::clone(&core), Arc::clone(&store), process));
         if let Some(task) = device_task {
-            tasks.push(tokio::spawn(task.run(Arc::clone(&core), Arc::clone(&store))).abort_handle());
+            tasks.spawn(task.run(Arc::clone(&core), Arc::clone(&store)));
         }
-        tasks.extend(slices::start(&core, &store, registration.process).await?);
-        tasks.extend(follow(&core, store, version).await?);
+        tasks.extend(slices::start(&core, &store, process).await?);
+        follow(&core, store, version, &mut tasks).await?;
         let stop_workers = watch::Sender::new(false);
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
         key_file::follow(&gateway.core).map_err(StartError::Worker)?;
@@ -265,7 +252,7 @@ impl Gateway {
 
     /// Ends it where it stands, as the death of its process would: nothing is told to anybody.
     pub fn stop(&self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
+        self.tasks.abort();
         self.stop_workers.send_replace(true);
     }
 
@@ -336,65 +323,31 @@ fn worker_threads(settings: &Settings) -> usize {
     }
 }
 
+fn stock(
+    settings: stock::Settings,
+    registration: &Registration,
+    buyers: Arc<Buyers>,
+    board: Arc<Board>,
+) -> Stock<Ticket> {
+    let Registration { process, generation } = *registration;
+    tracing::info!(process = process.0, generation = generation.0, "registered with the store");
+    Stock::new(settings, process, generation, buyers, board, fastrand::u64(..))
+}
+
 /// Reads what may have changed since it was read, and what the funnel obeys besides, and has all of it followed.
 async fn follow<S: Catalogue + SwitchStore + RiskStore + AllowListStore>(
     core: &Arc<Core>,
     store: Arc<S>,
     version: u64,
-) -> Result<Vec<AbortHandle>, StoreError> {
+    tasks: &mut Tasks,
+) -> Result<(), StoreError> {
     // What was archived since it was read is not in the shards any more.
-    let version = reread_if_newer(core, store.as_ref(), version).await?;
+    let version = catalogue::reread_if_newer(core, store.as_ref(), version).await?;
     switches::read_before_opening(core, store.as_ref()).await?;
-    let mut tasks = vec![risk::start(core, &store).await?, allow_lists::start(core, &store).await?];
-    let follow_switches = switches::follow(Arc::clone(core), Arc::clone(&store));
-    tasks.push(tokio::spawn(follow_switches).abort_handle());
-    tasks.push(tokio::spawn(follow_catalogue(Arc::clone(core), store, version)).abort_handle());
-    tasks.push(tokio::spawn(retain_keys(Arc::clone(core))).abort_handle());
-    Ok(tasks)
-}
-
-/// Shows the funnel what is on sale, and drives what operators asked for. What fails is tried again, and neither
-/// waits for the other: an entry that is closed must not wait for a load that fails.
-async fn follow_catalogue<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut known: u64) {
-    let mut trouble = Trouble::new("the catalogue cannot be read, or a load not be applied");
-    loop {
-        tokio::time::sleep(CATALOGUE_INTERVAL).await;
-        match reread_if_newer(&core, store.as_ref(), known).await {
-            Ok(version) => {
-                trouble.over();
-                known = version;
-            }
-            Err(error) => trouble.happened(&error),
-        }
-    }
-}
-
-/// The version that is known then.
-async fn reread_if_newer<S: Catalogue>(core: &Core, store: &S, known: u64) -> Result<u64, StoreError> {
-    let version = store.version().await?;
-    if version != known {
-        reread(core, store).await?;
-    }
-    Ok(version)
-}
-
-async fn on_sale<S: Catalogue>(store: &S, ties: &Ties<'_>, rates: Arc<Rates>) -> Result<OnSale, StoreError> {
-    let ended = store.ended().await?;
-    Ok(OnSale::new(store.activities().await?, ended, ties, rates))
-}
-
-async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<(), StoreError> {
-    let rates = Arc::clone(core.funnel.on_sale.load().rates());
-    let claims = core.verifier.claim_names();
-    let ties = Ties { board: &core.funnel.board, claims, lists: &core.allow_lists };
-    let on_sale = on_sale(store, &ties, rates).await?;
-    tracing::info!(activities = on_sale.len(), "catalogue read anew");
-    core.funnel.show(core.clock.now(), &on_sale);
-    // What it applies changes the version again.
-    let loads = store.drive_loads().await?;
-    if loads > 0 {
-        tracing::info!(loads, "additions and removals of stock applied");
-    }
+    tasks.extend([risk::start(core, &store).await?, allow_lists::start(core, &store).await?]);
+    tasks.spawn(switches::follow(Arc::clone(core), Arc::clone(&store)));
+    tasks.spawn(catalogue::follow(Arc::clone(core), store, version));
+    tasks.spawn(retain_keys(Arc::clone(core)));
     Ok(())
 }
 

@@ -20,12 +20,14 @@ pub(crate) struct Gated {
     store: SqliteStore,
     open: watch::Receiver<bool>,
     heard: watch::Receiver<bool>,
+    torn: watch::Receiver<bool>,
     arrived: watch::Sender<usize>,
 }
 
 pub(crate) struct Gate {
     open: watch::Sender<bool>,
     heard: watch::Sender<bool>,
+    torn: watch::Sender<bool>,
     arrived: watch::Receiver<usize>,
 }
 
@@ -43,6 +45,11 @@ impl Gate {
         self.heard.send_replace(heard);
     }
 
+    /// From now on switches cannot be read.
+    pub(crate) fn tear_switches(&self) {
+        self.torn.send_replace(true);
+    }
+
     /// Calls and lookups that came to the gate so far.
     pub(crate) fn arrived(&self) -> usize {
         *self.arrived.borrow()
@@ -54,7 +61,9 @@ impl Gated {
         let (open, is_open) = watch::channel(true);
         let (arrived, seen) = watch::channel(0);
         let (heard, is_heard) = watch::channel(true);
-        (Self { store, open: is_open, heard: is_heard, arrived }, Gate { open, heard, arrived: seen })
+        let (torn, is_torn) = watch::channel(false);
+        let gate = Gate { open, heard, torn, arrived: seen };
+        (Self { store, open: is_open, heard: is_heard, torn: is_torn, arrived }, gate)
     }
 
     async fn pass(&self) -> Result<(), StoreError> {
@@ -96,6 +105,9 @@ impl ReservationStore for Gated {
 
 impl SwitchStore for Gated {
     async fn switches(&self) -> Result<Switches, StoreError> {
+        if *self.torn.borrow() {
+            return Err(StoreError::Corrupt("the test tore the switches".to_owned()));
+        }
         self.store.switches().await
     }
 

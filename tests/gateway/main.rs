@@ -39,6 +39,7 @@ mod rate_switches;
 mod risk;
 mod service;
 mod slow_readers;
+mod starting;
 mod switches;
 mod tlv_lengths;
 mod tokens;

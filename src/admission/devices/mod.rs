@@ -44,7 +44,7 @@ impl DeviceRules {
     /// For how long who was counted need not be counted again: often enough that he goes on to count, and that what
     /// was flagged does not get free while it goes on.
     pub fn count_again_after(&self) -> Duration {
-        (self.window / 4).min(self.flag_for / 4)
+        self.window.min(self.flag_for).div_f32(4.0)
     }
 
     /// What comes of the users counted on this device, and of this user's devices. A device whose name no list can hold

@@ -88,7 +88,7 @@ impl DeviceStore for SqliteStore {
         bounds: &CountBounds,
     ) -> Result<Vec<DeviceCounts>, StoreError> {
         let mut both = self.sightings.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now_ms = u64::try_from(now_ms()).unwrap_or_default();
+        let now_ms = now_ms();
         Ok(sightings.iter().map(|sighting| both.seen(now_ms, sighting, bounds)).collect())
     }
 }
