@@ -55,7 +55,12 @@ fn stays_out(client: &mut Client) {
 
 /// From before the switch is set until a gateway's client is answered by it.
 fn flip(shop: &Shop, store: &impl SwitchStore, clients: &mut [Client; 2], closed: bool) -> [Duration; 2] {
-    let (value, due) = if closed { ("closed", Status::Ended) } else { ("open", Status::NotStarted) };
+    // BUSY is said by a closed door alone, while feeds are read too late to know who has won.
+    let (value, due) = if closed {
+        ("closed", &[Status::Ended, Status::Busy][..])
+    } else {
+        ("open", &[Status::NotStarted][..])
+    };
     let text = |text: &str| text.to_owned();
     let new = NewSwitch { name: text("entry/7"), value: text(value), who: text("mia"), why: text("a flip") };
     let together = Barrier::new(3);
@@ -65,7 +70,7 @@ fn flip(shop: &Shop, store: &impl SwitchStore, clients: &mut [Client; 2], closed
             scope.spawn(move || {
                 together.wait();
                 let began = Instant::now();
-                while told(client) != due {
+                while !due.contains(&told(client)) {
                     assert!(began.elapsed() < PATIENCE, "never {due:?}");
                 }
                 Instant::now()
