@@ -32,6 +32,7 @@ mod listener;
 mod lookups;
 mod named;
 mod notices;
+mod of_app;
 mod on_sale;
 mod peer;
 mod post;

@@ -2,7 +2,7 @@
 //!
 //! Runs on the connection's thread, inside one wake, as the funnel does: no wait, no allocation, no lock.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 
 use super::clock::Now;
 use super::counters::Rung;
@@ -12,25 +12,12 @@ use super::reply_parts::with_jitter;
 use crate::admission::risk::{HeldVerdict, Refused, RiskTime, Who};
 use crate::protocol::{Reply, Status};
 
-/// What an app connection keeps for this, whose user, address and device stay the same: one word until its first BUY.
+/// What an app connection keeps for this: its user, address and device stay the same.
 #[derive(Debug, Default)]
-pub(super) struct RiskHeld(OnceCell<Box<Kept>>);
-
-#[derive(Debug, Default)]
-struct Kept {
+pub(super) struct RiskHeld {
     verdict: HeldVerdict,
     /// The rung and the second of what was remembered last.
     remembered: Cell<Option<(Rung, u32)>>,
-}
-
-impl RiskHeld {
-    pub(super) const fn new() -> Self {
-        Self(OnceCell::new())
-    }
-
-    fn kept(&self) -> &Kept {
-        self.0.get_or_init(Box::default)
-    }
 }
 
 impl Funnel {
@@ -39,7 +26,7 @@ impl Funnel {
         let time = RiskTime { mono_ms: now.mono_ms(), sale_ms: now.sale_ms };
         let who = Who { user: ask.user, ip: ask.ip, device: ask.device };
         let checked = match ask.risk_held {
-            Some(held) => self.risk.check_held(time, &held.kept().verdict, &who),
+            Some(held) => self.risk.check_held(time, &held.verdict, &who),
             None => self.risk.check(time, &who),
         };
         checked.map_err(|refused| match refused {
@@ -57,7 +44,7 @@ impl Funnel {
     pub(super) fn remember(&self, now: Now, ask: &Ask<'_>, rung: Rung, status: Status) {
         let at_s = u32::try_from(now.sale_ms / 1000).unwrap_or(u32::MAX);
         if let Some(held) = ask.risk_held
-            && held.kept().remembered.replace(Some((rung, at_s))) == Some((rung, at_s))
+            && held.remembered.replace(Some((rung, at_s))) == Some((rung, at_s))
         {
             return;
         }

@@ -16,8 +16,8 @@ use super::eligibility::Known;
 use super::funnel::{Ask, Found};
 use super::hello::Greeting;
 use super::named::Named;
+use super::of_app::{Kept, OfApp};
 use super::peer::Peer;
-use super::risk_rung::RiskHeld;
 use super::worker::Worker;
 use crate::admission::identity::Claims;
 use crate::admission::limits::Held;
@@ -59,10 +59,8 @@ pub(super) struct Session {
     pub(super) peer: Arc<Peer>,
     pub(super) stage: Stage,
     pub(super) greeting: Greeting,
-    /// The limiters of the connection's one user and address, looked up once.
-    held: Held,
-    /// What the lists say of its one user, address and device.
-    risk_held: RiskHeld,
+    /// What is looked up once, because user, address and device stay the same.
+    of_app: OfApp,
     /// What the connection's token says besides.
     pub(super) claims: Claims,
     /// GOAWAY was sent: nothing new is done.
@@ -78,8 +76,7 @@ impl Session {
             peer,
             stage: Stage::New,
             greeting: Greeting::NONE,
-            held: Held::new(),
-            risk_held: RiskHeld::new(),
+            of_app: OfApp::new(),
             claims: Claims::default(),
             going_away: false,
             knock: Knock::new(),
@@ -195,7 +192,7 @@ impl Session {
                     user: speaker.user,
                     ip: speaker.ip,
                     held: self.held(),
-                    risk_held: self.held().map(|_| &self.risk_held),
+                    risk_held: self.kept().map(|kept| &kept.risk),
                     device: speaker.device,
                     claims: speaker.claims,
                     names_user: self.is_service(),
@@ -306,11 +303,12 @@ impl Session {
     }
 
     /// The limiters that stay the same from request to request: an app connection's.
-    const fn held(&self) -> Option<&Held> {
-        match self.stage {
-            Stage::App { .. } => Some(&self.held),
-            _ => None,
-        }
+    fn held(&self) -> Option<&Held> {
+        self.kept().map(|kept| &kept.limits)
+    }
+
+    fn kept(&self) -> Option<&Kept> {
+        matches!(self.stage, Stage::App { .. }).then(|| self.of_app.kept())
     }
 
     pub(super) fn reply(
