@@ -57,6 +57,8 @@ mod suite;
 mod switches;
 #[path = "redis_store/switches.rs"]
 mod switches_in_redis;
+#[path = "redis_store/together.rs"]
+mod together;
 #[path = "redis_store/trouble.rs"]
 mod trouble;
 

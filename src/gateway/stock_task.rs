@@ -115,9 +115,7 @@ impl<S: ReservationStore> StockTask<S> {
                 reading = true;
                 self.read_feeds(&arrivals_in);
             }
-            for call in self.stock.poll_calls(self.now_ms()) {
-                self.send(call, &arrivals_in);
-            }
+            self.send_calls(&arrivals_in);
             self.deliver();
             self.recoveries.fail(self.stock.take_broken(), &arrivals_in);
             tokio::select! {
@@ -340,25 +338,38 @@ impl<S: ReservationStore> StockTask<S> {
         });
     }
 
-    /// Sends a call, unless the store owes too many answers to earlier copies: the engine asks again.
-    fn send(&mut self, call: Call, arrivals: &mpsc::Sender<Arrival>) {
+    /// Sends what is ready; what the store answers together is one task's.
+    fn send_calls(&mut self, arrivals: &mpsc::Sender<Arrival>) {
+        let ready = self.stock.poll_calls(self.now_ms());
+        if ready.is_empty() {
+            return;
+        }
+        let sent = ready.into_iter().filter(|call| self.may_send(call)).collect();
+        for calls in self.store.together(sent) {
+            let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
+            tokio::spawn(async move {
+                crash_point::pass("gateway.before_call");
+                let replies = store.call_together(&calls).await;
+                crash_point::pass("gateway.after_reply");
+                for (call, reply) in calls.into_iter().zip(replies) {
+                    let _ = arrivals.send(Arrival::Answered { call, reply }).await;
+                }
+            });
+        }
+    }
+
+    /// Not while the store owes too many answers to earlier copies: the engine asks again.
+    fn may_send(&mut self, call: &Call) -> bool {
         let copies = &mut self.copies_out[call.shard];
         if *copies > 0 {
             self.sheet.event(Event::CallRepeated, 1);
-            self.call_trouble
-                .happened(&Unanswered { call: &call, why: &"no reply within stock.call_timeout" });
+            self.call_trouble.happened(&Unanswered { call, why: &"no reply within stock.call_timeout" });
         }
         if *copies >= COPIES_MAX {
-            return;
+            return false;
         }
         *copies = copies.saturating_add(1);
-        let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
-        tokio::spawn(async move {
-            crash_point::pass("gateway.before_call");
-            let reply = store.call(&call).await;
-            crash_point::pass("gateway.after_reply");
-            let _ = arrivals.send(Arrival::Answered { call, reply }).await;
-        });
+        true
     }
 
     fn deliver(&mut self) {

@@ -25,7 +25,7 @@ use crate::stock::calls::{
 };
 
 /// Why a store did not answer. The outcome of a call that ended so is unknown: call again with the same number.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store cannot be reached or did not answer in time.
     #[error("store unavailable: {0}; the call is repeated under its number")]
@@ -78,6 +78,24 @@ pub trait ReservationStore: Send + Sync + 'static {
 
     /// Executes one numbered call, or gives the stored reply if this number was executed before.
     fn call(&self, call: &Call) -> impl Future<Output = Result<Reply, StoreError>> + Send;
+
+    /// Splits calls of different shards that are ready at the same time into those that are best asked for
+    /// [together](Self::call_together): by default each by itself.
+    fn together(&self, calls: Vec<Call>) -> Vec<Vec<Call>> {
+        calls.into_iter().map(|call| vec![call]).collect()
+    }
+
+    /// Executes calls that [`together`](Self::together) has put into one list, each as [`call`](Self::call) does and none
+    /// depending on another; what they came to, in their order.
+    fn call_together(&self, calls: &[Call]) -> impl Future<Output = Vec<Result<Reply, StoreError>>> + Send {
+        async move {
+            let mut outcomes = Vec::with_capacity(calls.len());
+            for call in calls {
+                outcomes.push(self.call(call).await);
+            }
+            outcomes
+        }
+    }
 
     /// Everything one shard holds, consistent at one (gen, seq).
     fn snapshot(&self, shard: ShardId) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;

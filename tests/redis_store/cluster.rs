@@ -99,6 +99,9 @@ async fn assert_all_there(installation: &RedisInstallation, acknowledged: &BTree
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_16_shards_spread_over_all_masters_and_feeds_and_groups_work_across_them() {
     let (cluster, installation, mut process) = cluster(0).await;
+    let calls: Vec<_> = ShardId::all().map(|home| process.reserve(home, Vec::new())).collect();
+    let alone: Vec<_> = calls.iter().map(|call| vec![call.clone()]).collect();
+    assert_eq!(process.store.together(calls), alone, "no function may have keys of several slots");
     let mut per_master: BTreeMap<usize, usize> = BTreeMap::new();
     for home in ShardId::all() {
         let key = format!("seckill:{{{:02}}}:meta", home.number());

@@ -52,6 +52,14 @@ impl ReservationStore for RedisStore {
         self.shards.call(call).await
     }
 
+    fn together(&self, calls: Vec<Call>) -> Vec<Vec<Call>> {
+        self.shards.together(calls)
+    }
+
+    async fn call_together(&self, calls: &[Call]) -> Vec<Result<Reply, StoreError>> {
+        self.shards.call_together(calls).await
+    }
+
     async fn snapshot(&self, shard: ShardId) -> Result<Snapshot, StoreError> {
         self.shards.snapshot(shard).await
     }

@@ -46,7 +46,7 @@ async fn functions_flushed_while_selling_are_loaded_again_on_the_spot() {
 async fn functions_of_two_versions_work_side_by_side() {
     let (redis, installation, mut process) = own_server().await;
     let mut other = "#!lua name=rushgate_0\n".to_owned();
-    for part in ["base", "calls", "reads", "writers", "recovery"] {
+    for part in ["base", "calls", "reserve", "reads", "writers", "recovery"] {
         let path = format!("{}/src/store/redis/lua/{part}.lua", env!("CARGO_MANIFEST_DIR"));
         other.push_str(&std::fs::read_to_string(path).unwrap().replace("'rg1_", "'rg0_"));
     }

@@ -28,56 +28,63 @@ struct Group {
     is_anybody_twice: bool,
 }
 
+/// A call as its function takes it.
+pub(super) struct Prepared<'a> {
+    pub(super) call: &'a Call,
+    groups: Vec<Group>,
+    pub(super) keys: Vec<String>,
+}
+
 impl RedisShards {
     /// Executes one numbered call, or gives the stored reply if this number was executed before. With replicas to
     /// wait for, a reply counts only when they have it; otherwise it is an error, and the call is repeated.
     pub async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
-        if call.number >= EXACT_MAX || call.generation.0 >= EXACT_MAX {
+        let prepared = self.prepare(call)?;
+        let (answer, reached) = self.execute(self.call_work(&prepared)).await?;
+        self.reply(&prepared, answer, reached)
+    }
+
+    pub(super) fn prepare<'a>(&self, call: &'a Call) -> Result<Prepared<'a>, StoreError> {
+        if !is_exact(call) {
             return Err(StoreError::Corrupt(format!(
                 "call {} of generation {} is beyond 2^53",
                 call.number, call.generation.0
             )));
         }
-        let groups = match &call.body {
-            CallBody::Reserve { bring_in, items } => grouped(call.shard, bring_in, items),
-            CallBody::MoveOut { .. } => Vec::new(),
-        };
-        let reply = self.execute(self.call_work(call, &groups)).await?;
-        let items = match &call.body {
-            CallBody::Reserve { items, .. } => items.len(),
-            CallBody::MoveOut { .. } => 0,
-        };
-        decode(&reply, &groups, items).map_err(|problem| malformed("a call", call.shard, problem))
+        let (names, shard) = (&self.inner.keys, call.shard);
+        let mut keys = vec![names.meta(shard), names.feed(shard), names.calls(shard)];
+        let mut groups = Vec::new();
+        match &call.body {
+            CallBody::Reserve { bring_in, items } => {
+                groups = grouped(shard, bring_in, items);
+                for group in &groups {
+                    keys.extend([names.stock(shard, group.activity), names.buyers(shard, group.activity)]);
+                }
+            }
+            CallBody::MoveOut { sku, .. } => keys.push(names.stock(shard, sku.activity)),
+        }
+        Ok(Prepared { call, groups, keys })
     }
 
-    fn call_work(&self, call: &Call, groups: &[Group]) -> Work {
-        let (keys, shard) = (&self.inner.keys, call.shard);
-        let mut touched = vec![keys.meta(shard), keys.feed(shard), keys.calls(shard)];
+    pub(super) fn call_work(&self, prepared: &Prepared<'_>) -> Work {
+        let (call, keys) = (prepared.call, &prepared.keys);
         let function = match &call.body {
             CallBody::Reserve { .. } => library::RESERVE,
             CallBody::MoveOut { .. } => library::MOVE_OUT,
         };
+        let mut command = library::fcall(function, keys);
+        command.arg(call.generation.0).arg(call.process.0).arg(call.number).arg(call.shard.number());
         match &call.body {
-            CallBody::Reserve { .. } => {
-                for group in groups {
-                    touched.extend([keys.stock(shard, group.activity), keys.buyers(shard, group.activity)]);
-                }
-            }
-            CallBody::MoveOut { sku, .. } => touched.push(keys.stock(shard, sku.activity)),
-        }
-        let mut command = library::fcall(function, &touched);
-        command.arg(call.generation.0).arg(call.process.0).arg(call.number).arg(shard.number());
-        match &call.body {
-            CallBody::Reserve { .. } => groups.iter().for_each(|group| group.put(&mut command)),
+            CallBody::Reserve { .. } => prepared.groups.iter().for_each(|group| group.put(&mut command)),
             CallBody::MoveOut { sku, target, want } => {
                 command.arg(sku.activity.0).arg(sku.sku.0).arg(target.number()).arg(*want);
             }
         }
-        self.work(shard, "a call", vec![command], touched)
+        self.work(call.shard, "a call", vec![command], keys.clone())
     }
 
-    /// Runs a call, with the wait for replicas where it is asked for.
-    async fn execute(&self, mut work: Work) -> Result<Vec<u8>, StoreError> {
+    /// Runs a call, with the wait for replicas where it is asked for: the answer, and how many replicas have it.
+    pub(super) async fn execute(&self, mut work: Work) -> Result<(Value, u32), StoreError> {
         let options = &self.inner.options;
         if options.wait_replicas > 0 {
             let mut wait = redis::cmd("WAIT");
@@ -88,23 +95,54 @@ impl RedisShards {
             work.within = work.within.saturating_add(options.wait_timeout);
         }
         let mut answers = self.run(&work).await?.into_iter();
-        let Some(Value::BulkString(reply)) = answers.next() else {
-            return Err(malformed("a call", work.shard, "no text"));
-        };
+        let answer = answers.next().unwrap_or_default();
         let reached = match answers.next() {
             Some(Value::Int(replicas)) => u32::try_from(replicas).unwrap_or(0),
             _ => u32::MAX,
         };
+        Ok((answer, reached))
+    }
+
+    /// What a function answered to a call that `reached` so many replicas.
+    pub(super) fn reply(
+        &self,
+        prepared: &Prepared<'_>,
+        answer: Value,
+        reached: u32,
+    ) -> Result<Reply, StoreError> {
+        let (shard, options) = (prepared.call.shard, &self.inner.options);
+        let Value::BulkString(reply) = answer else {
+            return Err(malformed("a call", shard, "no text"));
+        };
         if reply.first() == Some(&b'D') && reached < options.wait_replicas {
             return Err(StoreError::Unavailable(format!(
                 "a call in shard {} reached {reached} of {} replicas in {} ms",
-                work.shard.number(),
+                shard.number(),
                 options.wait_replicas,
                 options.wait_timeout.as_millis()
             )));
         }
-        Ok(reply)
+        let items = match &prepared.call.body {
+            CallBody::Reserve { items, .. } => items.len(),
+            CallBody::MoveOut { .. } => 0,
+        };
+        decode(&reply, &prepared.groups, items).map_err(|problem| malformed("a call", shard, problem))
     }
+}
+
+impl Prepared<'_> {
+    /// Its arguments among those of several shards.
+    pub(super) fn put(&self, command: &mut Cmd) {
+        command.arg(self.call.number).arg(self.call.shard.number()).arg(self.groups.len());
+        for group in &self.groups {
+            group.put(command);
+        }
+    }
+}
+
+/// Whether a script's arithmetic keeps the call's numbers exact.
+pub(super) const fn is_exact(call: &Call) -> bool {
+    call.number < EXACT_MAX && call.generation.0 < EXACT_MAX
 }
 
 impl Group {

@@ -5,7 +5,7 @@
 //! those compose it (`store::shared`). On failure a method answers [`StoreError`](super::StoreError) and its
 //! outcome is unknown: every one of them may be repeated as it was.
 //!
-//! What a gateway does: `call`, `snapshot`, `read_feeds`, `time`, `probe`. What a writer does, each under the
+//! What a gateway does: `call`, `call_together`, `snapshot`, `read_feeds`, `time`, `probe`. What a writer does, each under the
 //! generation it knows: `load`, `settled`, `release`, `end`, `archive`; and without one: `read_group`, `claim`,
 //! `acknowledge`, `backlog`, `trim`, `forget_processes`. What the leader of a recovery does: `shard_state`, `adopt`,
 //! `fence`, `content`, `rebuild`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore), risk lists,
@@ -37,6 +37,7 @@ mod slices;
 mod snapshot;
 mod streams;
 mod switches;
+mod together;
 mod trouble;
 mod types;
 

@@ -129,7 +129,7 @@ impl RedisShards {
         }
     }
 
-    async fn told(&self, work: &Work, error: &RedisError, link: &Link) -> StoreError {
+    pub(super) async fn told(&self, work: &Work, error: &RedisError, link: &Link) -> StoreError {
         let what = format!("{} in shard {}", work.what, work.shard.number());
         if error.code() == Some("WRONGTYPE")
             && let Some((key, wrong)) = self.wrong_key(work, link).await
@@ -179,7 +179,12 @@ async fn attempt_on(
     }
     let answers = link.send(&pipeline, within).await?;
     let (skip, step) = if is_asking { (1, 2) } else { (0, 1) };
-    answers.into_iter().skip(skip).step_by(step).map(Value::extract_error).collect()
+    // Errors inside a list are for whoever asked for the list.
+    let answer = |value| match value {
+        Value::ServerError(error) => Err(error.into()),
+        value => Ok(value),
+    };
+    answers.into_iter().skip(skip).step_by(step).map(answer).collect()
 }
 
 /// Loads the library on the node of a link.

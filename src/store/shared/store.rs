@@ -74,23 +74,10 @@ impl SharedStore {
                 .to_owned(),
         ))
     }
-}
 
-impl ReservationStore for SharedStore {
-    async fn register(&self) -> Result<Registration, StoreError> {
-        if self.keeper.get().is_some() {
-            return Err(StoreError::Corrupt("this process is registered already".to_owned()));
-        }
-        let (registration, keeper) =
-            Keeper::register_gateway(self.redis.clone(), self.sql.clone(), Arc::clone(&self.told)).await?;
-        let _ = self.keeper.set(registration.process);
-        tokio::spawn(keeper.run());
-        Ok(registration)
-    }
-
-    async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
-        let reply = self.redis.call(call).await;
-        match reply? {
+    /// What a reply is worth while the lease stands as it does.
+    fn believed(&self, reply: Reply) -> Result<Reply, StoreError> {
+        match reply {
             Reply::Done(done) => {
                 let generation = self.acknowledge()?;
                 if done.generation < generation {
@@ -112,6 +99,32 @@ impl ReservationStore for SharedStore {
             }
             Reply::Stale => Ok(Reply::Stale),
         }
+    }
+}
+
+impl ReservationStore for SharedStore {
+    async fn register(&self) -> Result<Registration, StoreError> {
+        if self.keeper.get().is_some() {
+            return Err(StoreError::Corrupt("this process is registered already".to_owned()));
+        }
+        let (registration, keeper) =
+            Keeper::register_gateway(self.redis.clone(), self.sql.clone(), Arc::clone(&self.told)).await?;
+        let _ = self.keeper.set(registration.process);
+        tokio::spawn(keeper.run());
+        Ok(registration)
+    }
+
+    async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
+        self.believed(self.redis.call(call).await?)
+    }
+
+    fn together(&self, calls: Vec<Call>) -> Vec<Vec<Call>> {
+        self.redis.together(calls)
+    }
+
+    async fn call_together(&self, calls: &[Call]) -> Vec<Result<Reply, StoreError>> {
+        let outcomes = self.redis.call_together(calls).await;
+        outcomes.into_iter().map(|outcome| self.believed(outcome?)).collect()
     }
 
     async fn snapshot(&self, shard: ShardId) -> Result<Snapshot, StoreError> {

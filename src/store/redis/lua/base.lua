@@ -3,7 +3,7 @@
 -- changes counters and marks: scripts do not roll back.
 
 -- While the library is loaded only `redis` exists; the rest is bound when the first function runs.
-local byte, sub, find, rep, char, format, concat, floor, pack, unpack_bytes
+local byte, sub, find, rep, char, format, concat, floor, pack, unpack_bytes, call
 
 local FORMAT = 1
 local BEGUN, MARKED, MOVED, LOADED = 0, 1, 2, 3
@@ -18,7 +18,7 @@ local function bind()
   if not run_id then
     byte, sub, find, rep, char = string.byte, string.sub, string.find, string.rep, string.char
     format, concat, floor = string.format, table.concat, math.floor
-    pack, unpack_bytes = struct.pack, struct.unpack
+    pack, unpack_bytes, call = struct.pack, struct.unpack, redis.call
     run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
   end
 end
@@ -44,9 +44,9 @@ local function own_epoch()
   return epoch
 end
 
--- Rule 1. `meta` begins with the values of epoch, phase.
-local function is_open(meta)
-  return meta[1] == own_epoch() and meta[2] == 'open'
+-- Rule 1. `meta` begins with the values of epoch, phase; `own` is the epoch of this Redis, if it is known already.
+local function is_open(meta, own)
+  return meta[1] == (own or own_epoch()) and meta[2] == 'open'
 end
 
 local function corrupt(key, what)
@@ -63,10 +63,15 @@ local function parse_id(id)
   return tonumber(gen), tonumber(seq)
 end
 
--- Appends an event: format, kind, when (Unix milliseconds by Redis's clock), how many groups of marks, and the rest.
-local function append(feed, gen, seq, kind, mark_groups, rest)
+-- Unix milliseconds by Redis's clock.
+local function now_ms()
   local now = redis.call('TIME')
-  local head = pack('>BBI8I2', FORMAT, kind, now[1] * 1000 + floor(now[2] / 1000), mark_groups)
+  return now[1] * 1000 + floor(now[2] / 1000)
+end
+
+-- Appends an event: format, kind, when (now, if it is not known already), how many groups of marks, and the rest.
+local function append(feed, gen, seq, kind, mark_groups, rest, at_ms)
+  local head = pack('>BBI8I2', FORMAT, kind, at_ms or now_ms(), mark_groups)
   redis.call('XADD', feed, id_of(gen, seq), 'e', head .. rest)
 end
 
