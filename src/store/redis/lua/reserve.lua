@@ -51,28 +51,6 @@ local function bring_in(moves, here, stock)
   end
 end
 
--- What becomes of an item of a user who holds `old`: the code of its answer, or nothing if it takes its units.
-local function judge(old, mark, stock)
-  if old then
-    if not LIVE[byte(old, 14)] then
-      return '\4'
-    elseif sub(old, 1, 8) == sub(mark, 1, 8) then
-      return '\1'
-    end
-    return '\2' .. long_mark(old)
-  end
-  local s1, s2, q1, q2, attempt = byte(mark, 9, 13)
-  local of_sku, quantity = stock[s1 * 256 + s2], q1 * 256 + q2
-  if attempt ~= 1 then
-    return '\4'
-  elseif not of_sku then
-    return '\5'
-  elseif of_sku[LEFT] < quantity then
-    return '\3'
-  end
-  of_sku[LEFT], of_sku[TOUCHED] = of_sku[LEFT] - quantity, true
-end
-
 -- A whole number as text. Given as a number, Redis would write it as a fraction that happens to be whole, which costs as
 -- much as a command does.
 local function whole(number)
@@ -94,30 +72,54 @@ local function take(buyers, items, twice, is_live, stock)
     return '\1', NOTHING, '', 0
   elseif not is_live then
     return '\0' .. rep('\5', n), NOTHING, '', 0
-  elseif n == 1 then
-    local user, mark = sub(items, 1, 8), sub(items, 9)
-    local code = judge(call('HGET', buyers, user), mark, stock)
-    if code then
-      return code == '\1' and code or '\0' .. code, NOTHING, '', 0
+  end
+  local flat, users, held
+  if n == 1 then
+    flat = {sub(items, 1, 8), sub(items, 9)}
+    users, held = flat, {call('HGET', buyers, flat[1])}
+  else
+    flat, users = split(items, 'c8c14', 22, 2), {}
+    for i = 1, n do
+      users[i] = flat[2 * i - 1]
     end
-    return '\1', {user, mark}, items, 1
+    held = hmget(buyers, users)
   end
-  local flat, users = split(items, 'c8c14', 22, 2), {}
+  local seen, codes, fresh = twice and {}, nil, 0
   for i = 1, n do
-    users[i] = flat[2 * i - 1]
-  end
-  local held, seen, codes, fresh = hmget(buyers, users), twice and {}, nil, 0
-  for i = 1, n do
-    local mark = flat[2 * i]
-    local code = judge(seen and seen[users[i]] or held[i], mark, stock)
+    local mark, old, code = flat[2 * i], held[i], nil
+    if seen then
+      old = seen[users[i]] or old
+    end
+    if old then
+      if not LIVE[byte(old, 14)] then
+        code = '\4'
+      elseif sub(old, 1, 8) == sub(mark, 1, 8) then
+        code = '\1'
+      else
+        code = '\2' .. long_mark(old)
+      end
+    else
+      local s1, s2, q1, q2, attempt = byte(mark, 9, 13)
+      local of_sku, quantity = stock[s1 * 256 + s2], q1 * 256 + q2
+      if attempt ~= 1 then
+        code = '\4'
+      elseif not of_sku then
+        code = '\5'
+      else
+        local left = of_sku[LEFT]
+        if left < quantity then
+          code = '\3'
+        else
+          of_sku[LEFT], of_sku[TOUCHED], fresh = left - quantity, true, fresh + 1
+          if seen then
+            seen[users[i]] = mark
+          end
+        end
+      end
+    end
     if code then
       codes = codes or {}
       codes[i] = code
-    else
-      fresh = fresh + 1
-      if seen then
-        seen[users[i]] = mark
-      end
     end
   end
   if not codes then
