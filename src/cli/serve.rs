@@ -11,7 +11,7 @@ use super::obedience::until_drain;
 use super::output::{LogControl, print, start_logging};
 use super::probe::ServeProbe;
 use super::production::open_shared_store;
-use super::startup::{gateway_settings, open_store, runtime, verifier};
+use super::startup::{gateway_runtime, gateway_settings, open_store, verifier};
 use super::stop_signals::StopSignals;
 use super::{ConfigArgs, Failure};
 use crate::admin::risk::RiskPlace;
@@ -59,7 +59,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
     }
     let log = start_logging("rushgate=info,warn");
     crash_point::arm_from_environment().map_err(|error| Failure::cannot_start(error.to_string()))?;
-    runtime()?.block_on(serve(&config, &log))
+    gateway_runtime()?.block_on(serve(&config, &log))
 }
 
 /// A store that a gateway serves from, and what is to be done when it has drained.
@@ -125,7 +125,7 @@ impl ServedStore for SharedStore {
 }
 
 async fn serve(config: &Config, log: &LogControl) -> Result<(), Failure> {
-    let settings = gateway_settings(config)?;
+    let settings = Settings { owns_runtime: true, ..gateway_settings(config)? };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), store = config.store.kind.name(), "starting");
     match config.store.kind {
         StoreKind::Sqlite => Box::pin(serve_from(config, log, settings, || open_store(config))).await,

@@ -1,5 +1,6 @@
 //! From configuration to running parts: settings, store, keys, runtime. What cannot start says why and what to do.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +10,20 @@ use super::Failure;
 use crate::admission::identity::{KeyName, MintKey, Minter, Verifier, VerifyKey};
 use crate::admission::limits::Rate;
 use crate::config::{self, Config, ConnectionsMax};
-use crate::gateway::{LookupSettings, RiskSettings, Settings};
+use crate::gateway::{LookupSettings, RiskSettings, Settings, worker_runtime};
 use crate::stock;
 use crate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 
 /// Descriptors kept for everything that is not a client: the store, the admin port, logs.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
-/// The runtime for everything but the connections, which have threads of their own: one thread, this one.
+/// A gateway's: one thread, this one, for everything but the connections. These have threads of their own, or, where one
+/// core is there for all, live here too.
+pub(super) fn gateway_runtime() -> Result<Runtime, Failure> {
+    built(worker_runtime())
+}
+
+/// A runtime of one thread, this one.
 pub(super) fn runtime() -> Result<Runtime, Failure> {
     started(&mut Builder::new_current_thread())
 }
@@ -27,7 +34,10 @@ pub(super) fn runtime_of_all_cores() -> Result<Runtime, Failure> {
 }
 
 fn started(builder: &mut Builder) -> Result<Runtime, Failure> {
-    let runtime = builder.enable_all().build();
+    built(builder.enable_all().build())
+}
+
+fn built(runtime: io::Result<Runtime>) -> Result<Runtime, Failure> {
     runtime.map_err(|error| Failure::cannot_start(format!("cannot start the runtime's threads: {error}")))
 }
 
@@ -40,6 +50,7 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
         proxy_listen: gateway.proxy_listen,
         proxy_from: gateway.proxy_from.clone(),
         worker_threads: gateway.worker_threads,
+        owns_runtime: false,
         connections_max: connections_max(gateway.connections_max)?,
         in_flight_max: in_flight(gateway.in_flight_max),
         service_in_flight_max: in_flight(gateway.service_in_flight_max),

@@ -70,6 +70,7 @@ pub use settings::{LookupSettings, RiskSettings, Settings};
 pub use slices::Sharing;
 pub use start::{Gateway, StartError};
 pub use switches::Obeyed;
+pub use worker_thread::worker_runtime;
 
 use crate::admission::identity::{IdentityError, Verifier};
 use crate::protocol::Status;

@@ -27,7 +27,6 @@ use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::tasks::Tasks;
-use super::worker::Worker;
 use super::{
     Core, Settings, allow_lists, catalogue, devices, flags, key_file, listener, lookups, risk, slices,
     switches, worker_thread,
@@ -154,16 +153,8 @@ impl Gateway {
         let stop_workers = watch::Sender::new(false);
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
         key_file::follow(&gateway.core).map_err(StartError::Worker)?;
-        gateway.start_workers(listeners).map_err(StartError::Worker)?;
+        worker_thread::start_all(&gateway.core, listeners, &gateway.stop_workers).map_err(StartError::Worker)?;
         Ok(gateway)
-    }
-
-    fn start_workers(&self, listeners: Vec<Listeners>) -> io::Result<()> {
-        for (number, listeners) in listeners.into_iter().enumerate() {
-            let worker = Arc::new(Worker::new(Arc::clone(&self.core)));
-            worker_thread::start(worker, number, listeners, self.stop_workers.subscribe())?;
-        }
-        Ok(())
     }
 
     pub(super) const fn core(&self) -> &Arc<Core> {
@@ -298,7 +289,7 @@ type Listeners = Vec<(Port, StdListener)>;
 
 /// Binds the ports; where clients connect, where balancers do, and what each worker listens on.
 fn bind(settings: &Settings) -> Result<(SocketAddr, Option<SocketAddr>, Vec<Listeners>), StartError> {
-    let workers = worker_threads(settings);
+    let workers = worker_thread::count(settings);
     let bind = |listen: SocketAddr, key| {
         let failed = |source| StartError::Listen { key, listen, source };
         let listeners = listener::bind(listen, workers).map_err(failed)?;
@@ -314,13 +305,6 @@ fn bind(settings: &Settings) -> Result<(SocketAddr, Option<SocketAddr>, Vec<List
         of_worker.push((Port::Balancers, listener));
     }
     Ok((local_addr, Some(proxy_addr), listeners))
-}
-
-fn worker_threads(settings: &Settings) -> usize {
-    match settings.worker_threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        count => count,
-    }
 }
 
 fn stock(

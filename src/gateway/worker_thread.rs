@@ -1,4 +1,5 @@
-//! A worker's thread: its own runtime, its own listeners, its own connections.
+//! A worker's thread: its own runtime, its own listeners, its own connections. Where one core is there for everything, a single
+//! worker lives on the runtime that started the gateway, if that ends with it: a winner then passes no other thread.
 //!
 //! Tasks: one listener for each port, one per connection, the post, the sweep of the roster. When the gateway is dropped or has
 //! drained, the thread ends and its connections with it.
@@ -12,31 +13,73 @@ use tokio::time::MissedTickBehavior;
 use super::listener::{self, Port};
 use super::roster::SWEEP_INTERVAL;
 use super::worker::Worker;
+use super::{Core, Settings};
 
 /// Tasks that a worker runs before it asks the kernel again for what is ready, and the most that it is told at a
 /// time: all of a crowded moment in one call.
 const EVENTS_PER_POLL: usize = 1024;
 const TASKS_PER_POLL: u32 = 256;
 
-/// Starts the thread, which ends when `stop` says so or is dropped.
-pub(super) fn start(
+/// How many workers there are to be.
+pub(super) fn count(settings: &Settings) -> usize {
+    match settings.worker_threads {
+        0 => cores(),
+        count => count,
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Starts a worker for each set of listeners; they end when `stop` says so or is dropped.
+pub(super) fn start_all(
+    core: &Arc<Core>,
+    listeners: Vec<Vec<(Port, std::net::TcpListener)>>,
+    stop: &watch::Sender<bool>,
+) -> io::Result<()> {
+    let shares_runtime = core.settings.owns_runtime && listeners.len() == 1 && cores() == 1;
+    for (number, listeners) in listeners.into_iter().enumerate() {
+        let worker = Arc::new(Worker::new(Arc::clone(core)));
+        if shares_runtime {
+            tokio::spawn(serve(worker, on_this_runtime(listeners)?, stop.subscribe()));
+        } else {
+            start(worker, number, listeners, stop.subscribe())?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts the thread.
+fn start(
     worker: Arc<Worker>,
     number: usize,
     listeners: Vec<(Port, std::net::TcpListener)>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_io_events_per_tick(EVENTS_PER_POLL)
-        .event_interval(TASKS_PER_POLL)
-        .build()?;
+    let runtime = worker_runtime()?;
     let listeners = {
         let _entered = runtime.enter();
-        let on_this_runtime = |(port, listener)| Ok((port, tokio::net::TcpListener::from_std(listener)?));
-        listeners.into_iter().map(on_this_runtime).collect::<io::Result<Vec<_>>>()?
+        on_this_runtime(listeners)?
     };
     let serve = move || runtime.block_on(serve(worker, listeners, stop));
     std::thread::Builder::new().name(format!("rushgate-{number}")).spawn(serve).map(drop)
+}
+
+/// A runtime of one thread, this one, that suits connections.
+pub fn worker_runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_io_events_per_tick(EVENTS_PER_POLL)
+        .event_interval(TASKS_PER_POLL)
+        .build()
+}
+
+fn on_this_runtime(
+    listeners: Vec<(Port, std::net::TcpListener)>,
+) -> io::Result<Vec<(Port, tokio::net::TcpListener)>> {
+    let convert = |(port, listener)| Ok((port, tokio::net::TcpListener::from_std(listener)?));
+    listeners.into_iter().map(convert).collect()
 }
 
 async fn serve(
