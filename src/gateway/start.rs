@@ -153,7 +153,8 @@ impl Gateway {
         let stop_workers = watch::Sender::new(false);
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
         key_file::follow(&gateway.core).map_err(StartError::Worker)?;
-        worker_thread::start_all(&gateway.core, listeners, &gateway.stop_workers).map_err(StartError::Worker)?;
+        worker_thread::start_all(&gateway.core, listeners, &gateway.stop_workers)
+            .map_err(StartError::Worker)?;
         Ok(gateway)
     }
 

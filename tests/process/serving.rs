@@ -1,10 +1,11 @@
 //! A serving process: what it says of itself, and how it ends.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use rushgate::protocol::{Opcode, Reply, Status};
 
-use super::house::{House, SALE, SKU};
+use super::house::{House, SALE, SKU, Serving};
 use super::wire::{buy, eventually, result};
 
 #[test]
@@ -61,9 +62,32 @@ impl Hold {
 #[test]
 fn sigterm_says_goaway_answers_what_is_in_flight_and_exits_0() {
     let house = House::with_sale(160);
-    let mut serving = house.serve(&["gateway.drain_timeout=15s"]);
+    let serving = house.serve(&["gateway.drain_timeout=15s"]);
+    assert!(has_worker_threads(&serving));
+    says_goaway_answers_and_exits_0(&house, serving);
+}
+
+#[test]
+fn on_one_core_connections_share_the_only_thread_and_sigterm_is_obeyed_alike() {
+    let house = House::with_sale(160);
+    let command = house.shell(
+        "exec taskset -c 0 \"$RUSHGATE\" serve --set gateway.listen=127.0.0.1:0 --set admin.listen=127.0.0.1:0 \
+         --set gateway.drain_timeout=15s",
+    );
+    let serving = house.start(command);
+    assert!(!has_worker_threads(&serving));
+    says_goaway_answers_and_exits_0(&house, serving);
+}
+
+fn has_worker_threads(serving: &Serving) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", serving.pid())).unwrap();
+    let names = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
+    names.into_iter().any(|name| name.trim() == "rushgate-0")
+}
+
+fn says_goaway_answers_and_exits_0(house: &House, mut serving: Serving) {
     let (mut client, mut idle) = (house.app(&serving, 1), house.app(&serving, 2));
-    let mut hold = Hold::new(&house);
+    let mut hold = Hold::new(house);
     let id = client.send(&buy(SALE, SKU, 1));
     eventually("the BUY waits", || serving.metric("rushgate_purchases_unfinished") == 1);
     serving.signal("TERM");
