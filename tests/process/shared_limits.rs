@@ -83,6 +83,11 @@ fn passed_until(client: &mut Client, until: Instant) -> u64 {
     passed
 }
 
+/// What a rate comes to from then until now.
+fn given_out(rate: u64, since: Instant) -> u64 {
+    rate * u64::try_from(since.elapsed().as_millis()).unwrap() / 1_000
+}
+
 /// They come to this rate within so many percent, and never to more than one bucket would give out. A machine that has
 /// other things to do may ask too seldom, so that it is looked at again.
 #[track_caller]
@@ -91,15 +96,13 @@ fn come_to(clients: &mut [Client], time: Duration, rate: u64, percent: u64) -> V
     for _ in 0..LOOKS {
         let began = Instant::now();
         let passed = hammer(clients, time);
-        let (sum, seconds) = (passed.iter().sum::<u64>() as f64, began.elapsed().as_secs_f64());
-        let due = rate as f64 * seconds;
+        let (sum, due) = (passed.iter().sum::<u64>(), given_out(rate, began));
         // What had been lent and not used yet may come on top.
-        let most = due + BURST as f64 + RATE as f64 / 2.0;
-        assert!(sum <= most, "{passed:?} in {seconds:.2} s, at {rate} a second");
-        if (sum - due).abs() * 100.0 <= due * percent as f64 {
+        assert!(sum <= due + BURST + RATE / 2, "{passed:?}, not {due}, at {rate} a second");
+        if sum.abs_diff(due) * 100 <= due * percent {
             return passed;
         }
-        all.push((passed, seconds));
+        all.push((passed, due));
     }
     panic!("never {rate} a second within {percent} %: {all:?}");
 }
@@ -139,8 +142,8 @@ fn the_global_rate_is_one_for_all_gateways_with_redis_without_it_and_after_it() 
     let (resumed, mut back) = (Instant::now(), 0);
     for _ in 0..8 {
         back += hammer(&mut clients, seconds(1) / 4).iter().sum::<u64>();
-        let most = RATE as f64 * resumed.elapsed().as_secs_f64() + BURST as f64;
-        assert!(back as f64 <= most, "{back} passed in {:?}", resumed.elapsed());
+        let most = given_out(RATE, resumed) + BURST;
+        assert!(back <= most, "{back} passed, not {most}, in {:?}", resumed.elapsed());
     }
     let again = come_to(&mut clients[..1], seconds(4), RATE, 5);
     println!(
