@@ -103,6 +103,8 @@ struct Book {
     /// How many it should hold after the next one.
     target: u32,
     quiet_ticks: u8,
+    /// The call that it was looked at for.
+    number: u64,
     /// Somebody was refused since the last tick.
     is_short: bool,
 }
@@ -164,19 +166,23 @@ impl Exchange {
             self.borrow(now_ns, rates, &mut offers);
             self.lend(now_ns, rates, &mut offers);
         } else {
-            self.books.clear();
+            self.books.drain().for_each(|(key, _)| rates.release(key));
         }
         Offers { number: self.number, offers }
     }
 
     fn borrow(&mut self, now_ns: u64, rates: &impl SharedRates, offers: &mut Vec<Offer>) {
-        let mut done = Vec::new();
+        let (number, mut done) = (self.number, Vec::new());
         rates.visit(&mut |key, slice| {
             let is_short = slice.was_short();
             if !is_short && !self.books.contains_key(&key) {
                 return;
             }
             let book = self.books.entry(key).or_default();
+            // Two threads that were refused at once may have claimed two slices for one address: the first counts.
+            if std::mem::replace(&mut book.number, number) == number {
+                return;
+            }
             let (rate, left) = (rates.rate(key), slice.left(now_ns));
             book.tick(is_short, book.held.saturating_sub(left), slice_max(rate));
             let give = slice.take_up_to(left.saturating_sub(book.target), now_ns);
@@ -218,12 +224,12 @@ impl Exchange {
     /// The store has answered a call.
     pub fn answered(&mut self, now_ns: u64, asked: &Offers, reply: ExchangeReply, rates: &impl SharedRates) {
         self.gateways.heard(now_ns, reply.gateways);
-        let granted: HashMap<RateKey, u32> =
+        let mut granted: HashMap<RateKey, u32> =
             asked.offers.iter().map(|offer| offer.key).zip(reply.granted).collect();
         let until_ns = now_ns.saturating_add(GOOD_NS);
         rates.visit(&mut |key, slice| {
             let Some(book) = self.books.get_mut(&key) else { return };
-            let tokens = granted.get(&key).copied().unwrap_or_default();
+            let tokens = granted.remove(&key).unwrap_or_default();
             slice.put(now_ns, tokens, until_ns);
             book.held = book.held.saturating_add(tokens);
             self.traded.borrowed = self.traded.borrowed.saturating_add(tokens.into());

@@ -319,6 +319,28 @@ fn a_gateway_that_dies_leaves_its_share_to_the_others_within_seconds() {
 }
 
 #[test]
+fn addresses_have_no_slices_any_more_when_they_are_not_wanted_or_nobody_is_left_to_lend() {
+    for is_dead in [false, true] {
+        let mut world = World::new(RATE, 2, 7);
+        world.key = RateKey::Ip(IpKey::new(0, "192.0.2.1".parse().unwrap()));
+        let slices = |world: &World| {
+            let mut slices = 0;
+            world.gateways[0].local.slices.visit(&mut |key, _| slices += u32::from(key == world.key));
+            slices
+        };
+        world.run(S, &[HAMMERING, u64::MAX / 4]);
+        assert_eq!(slices(&world), 1);
+        world.gateways[1].is_dead = is_dead;
+        if is_dead {
+            world.run(4 * S, &[HAMMERING, u64::MAX / 4]);
+        } else {
+            world.rest(S);
+        }
+        assert_eq!(slices(&world), 0);
+    }
+}
+
+#[test]
 fn a_gateway_that_joins_is_counted_at_once() {
     let mut world = World::new(RATE, 2, 7);
     world.run(3 * S, &[HAMMERING; 2]);
