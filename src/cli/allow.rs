@@ -1,5 +1,6 @@
 //! `rushgate activity allow …`: who is on the allow-list of an activity.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ pub(super) async fn run(args: AllowArgs) -> Result<(), Failure> {
         AllowCommand::List(One { id, common }) => {
             let (place, activity, json) = place(id, common).await?;
             let listed = place.listed(ActivityId(activity.id)).await.map_err(failed)?;
-            let users: Vec<u64> = listed.users.iter().map(|user| user.0).collect();
+            let users: BTreeSet<u64> = listed.users.iter().map(|user| user.0).collect();
             let list = serde_json::json!({ "id": activity.id, "users": users, "others": listed.others });
             print_or_json(json, &list, |_| users.iter().map(u64::to_string).collect::<Vec<_>>().join("\n"))
         }

@@ -19,6 +19,7 @@ mod risk_args;
 mod risk_explain;
 mod risk_import;
 mod serve;
+mod session;
 mod startup;
 mod stop_signals;
 mod switch;

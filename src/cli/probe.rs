@@ -121,6 +121,12 @@ const EVENTS: &[(&str, &str, Event)] = &[
     ("rushgate_promises_failed_total", "Acknowledged orders that ended FAILED", Event::PromiseFailed),
     ("rushgate_switch_changes_total", "Changes of switches that were obeyed", Event::SwitchObeyed),
     ("rushgate_switches_ignored_total", "Times something was found that is no switch", Event::SwitchIgnored),
+    ("rushgate_session_lookups_total", "Sessions that the store was asked for", Event::SessionLookedUp),
+    (
+        "rushgate_session_lookups_failed_total",
+        "Sessions that the store did not tell of in time",
+        Event::SessionUnanswered,
+    ),
     ("rushgate_allow_lists_read_total", "Allow-lists read as a whole", Event::ListRead),
     ("rushgate_allow_lists_restored_total", "Allow-lists the store had lost, put back", Event::ListRestored),
     ("rushgate_switches_restored_total", "Switches the store had lost, put back", Event::SwitchRestored),

@@ -19,16 +19,10 @@ use crate::admin::switches::SwitchPlace;
 use crate::admission::limits::Limits;
 use crate::config::{Config, KeyFiles, StoreKind};
 use crate::gateway::{Gateway, Settings, StartError};
-use crate::store::allow_lists::AllowListStore;
-use crate::store::catalog::Catalogue;
 use crate::store::crash_point;
-use crate::store::devices::DeviceStore;
-use crate::store::risk::RiskStore;
 use crate::store::shared::{KeeperState, SharedStore};
-use crate::store::slices::SliceStore;
 use crate::store::sql::SqliteStore;
-use crate::store::switches::SwitchStore;
-use crate::store::{ReservationStore, StoreError};
+use crate::store::{GatewayStore, StoreError};
 
 /// Before a start that was interrupted is begun anew.
 const START_PAUSE: Duration = Duration::from_millis(500);
@@ -63,9 +57,7 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
 }
 
 /// A store that a gateway serves from, and what is to be done when it has drained.
-trait ServedStore:
-    ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore + AllowListStore + SliceStore
-{
+trait ServedStore: GatewayStore {
     /// Whether its servers are somewhere else: a start that they interrupt is begun anew.
     const IS_REMOTE: bool;
 

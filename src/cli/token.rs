@@ -9,14 +9,16 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::output::{print, print_json};
+use super::session::{SessionAddArgs, SessionRemoveArgs};
 use super::startup::minter;
 use super::token_report::{Verdict, content};
-use super::{ConfigArgs, Failure};
+use super::{ConfigArgs, Failure, session};
 use crate::admission::identity::{
     Claim, IdentityKind, MintKey, TOKEN_BYTES_MAX, Verifier, asserted, inspect,
 };
 use crate::config::{KeyFiles, parse_duration};
 use crate::protocol::UserId;
+use crate::store::sessions::SessionKey;
 
 /// Arguments of `token`.
 #[derive(Debug, Args)]
@@ -33,6 +35,10 @@ enum TokenCommand {
     Inspect(InspectArgs),
     /// Say whether this configuration's gateway takes a token, and if not, why
     Verify(VerifyArgs),
+    /// Keep a session, whose token says nothing itself (auth.sessions)
+    SessionAdd(SessionAddArgs),
+    /// Remove a session: its token opens no connection any more
+    SessionRemove(SessionRemoveArgs),
 }
 
 #[derive(Debug, Args)]
@@ -91,15 +97,17 @@ pub(super) fn run(args: TokenArgs) -> Result<(), Failure> {
         TokenCommand::Mint(args) => mint(args),
         TokenCommand::Inspect(args) => inspected(args),
         TokenCommand::Verify(args) => verify(args),
+        TokenCommand::SessionAdd(args) => session::add(args),
+        TokenCommand::SessionRemove(args) => session::remove(args),
     }
 }
 
-fn now_unix_s() -> u64 {
+pub(super) fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Written as in a rule, or as a back end asserts it.
-fn parse_claim(text: &str) -> Result<(String, Value), String> {
+pub(super) fn parse_claim(text: &str) -> Result<(String, Value), String> {
     const TAKEN: [&str; 7] = ["sub", "aud", "iss", "iat", "exp", "nbf", "scope"];
     let mut claims = asserted(text);
     let (Some((name, claim)), None) = (claims.next(), claims.next()) else {
@@ -153,6 +161,12 @@ fn verify(args: VerifyArgs) -> Result<(), Failure> {
     let config = args.config.load(KeyFiles::Tried)?;
     let settings = config.identity_settings();
     let verifier = Verifier::new(&settings).map_err(|error| Failure::cannot_start(error.to_string()))?;
+    if let Some(digest) = verifier.session_of(token.as_bytes()) {
+        let key = SessionKey(digest);
+        return Err(Failure::bad_result(format!(
+            "this is no JWT but the token of a session: what counts is kept in the store under session:{key}"
+        )));
+    }
     let verdict = Verdict::of(&verifier, &settings, token.as_bytes(), args.from, now_unix_s());
     if args.json {
         print_json(&verdict.json())?;
@@ -167,7 +181,7 @@ fn verify(args: VerifyArgs) -> Result<(), Failure> {
 }
 
 /// The token on the command line, or on standard input.
-fn given(token: String) -> Result<String, Failure> {
+pub(super) fn given(token: String) -> Result<String, Failure> {
     let token = if token == "-" {
         let mut text = String::new();
         let bytes_max = u64::try_from(TOKEN_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(2);

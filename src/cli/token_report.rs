@@ -173,7 +173,7 @@ fn detail(
         }
         IdentityError::NotYetValid => date("nbf"),
         IdentityError::Expired => date("exp"),
-        IdentityError::Malformed => return None,
+        IdentityError::Malformed | IdentityError::UnknownSession | IdentityError::BadSession => return None,
     };
     Some(text)
 }

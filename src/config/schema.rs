@@ -113,6 +113,7 @@ pub(super) const KEYS: &[Key] = &[
     key("auth.service_from", Rule::Many(&Rule::Block, 0, 256)),
     // More would keep tokens alive long after their makers think them dead.
     key("auth.leeway", ms(0, 5 * MINUTE_MS)),
+    key("auth.sessions", Rule::Flag),
     key("auth.claims", Rule::Many(&Rule::ClaimName, 0, CLAIMS_MAX)),
     key("risk.slow_interval", ms(100, HOUR_MS)),
     key("risk.explain_slots", Rule::Whole(0, 16_777_216)),

@@ -332,6 +332,8 @@ pub struct Auth {
     pub leeway: Duration,
     /// Further claims of tokens that activities' rules may name.
     pub claims: Vec<String>,
+    /// Whether tokens that are no JWTs are looked up as sessions.
+    pub sessions: bool,
 }
 
 impl Auth {
@@ -354,6 +356,7 @@ impl Default for Auth {
             service_from: Cidr::EVERYWHERE.to_vec(),
             leeway: Duration::from_secs(5),
             claims: Vec::new(),
+            sessions: false,
         }
     }
 }

@@ -69,6 +69,7 @@ impl Config {
             service_from: auth.service_from.clone(),
             // `load` refuses names that are none; of a struct filled by hand none are kept then.
             claims: ClaimNames::new(&auth.claims).unwrap_or_default(),
+            sessions: auth.sessions,
         }
     }
 

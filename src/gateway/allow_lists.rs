@@ -194,7 +194,11 @@ impl Follower {
             }
         }
         let listed = store.listed(activity).await?;
-        let (users, others) = (AllowList::of(listed.users), listed.others);
+        let others = listed.others;
+        // Sorting a million takes longer than the task that sells may be kept waiting.
+        let users = tokio::task::spawn_blocking(move || AllowList::of(listed.users)).await;
+        let users =
+            users.map_err(|error| StoreError::Unavailable(format!("a list was not sorted: {error}")))?;
         tracing::info!(%activity, users = users.len(), "allow-list read");
         if others > 0 {
             tracing::warn!(%activity, others, "members of the allow-list are no user ids; they let nobody in");

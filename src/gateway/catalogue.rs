@@ -1,25 +1,44 @@
-//! Follows the catalogue: shows the funnel what is on sale, and has the store apply what operators asked for.
+//! What is on sale, as the catalogue says it, and the tasks that keep the funnel current with it and with the rest that a
+//! gateway obeys.
 //!
-//! One task per gateway, which looks for a newer version again and again. It decides nothing about units: additions and
-//! removals of stock are the store's to apply, each once. While the store fails, what was on sale stays on sale, and it is
-//! tried again.
+//! Run on the caller's runtime, beside the stock task. What cannot be read is tried again, and what was known last holds.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
 use super::on_sale::{OnSale, Ties};
+use super::tasks::Tasks;
 use super::trouble::Trouble;
+use super::{Core, allow_lists, risk, switches};
 use crate::admission::limits::Rates;
-use crate::store::StoreError;
 use crate::store::catalog::Catalogue;
+use crate::store::{GatewayStore, StoreError};
 
 /// How often the catalogue is looked at for changes.
 const CATALOGUE_INTERVAL: Duration = Duration::from_millis(50);
+/// How often idle limiter keys are forgotten.
+const RETAIN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Reads what may have changed since it was read, and what the funnel obeys besides, and has all of it followed.
+pub(super) async fn follow<S: GatewayStore>(
+    core: &Arc<Core>,
+    store: Arc<S>,
+    version: u64,
+    tasks: &mut Tasks,
+) -> Result<(), StoreError> {
+    // What was archived since it was read is not in the shards any more.
+    let version = reread_if_newer(core, store.as_ref(), version).await?;
+    switches::read_before_opening(core, store.as_ref()).await?;
+    tasks.extend([risk::start(core, &store).await?, allow_lists::start(core, &store).await?]);
+    tasks.spawn(switches::follow(Arc::clone(core), Arc::clone(&store)));
+    tasks.spawn(follow_catalogue(Arc::clone(core), store, version));
+    tasks.spawn(retain_keys(Arc::clone(core)));
+    Ok(())
+}
 
 /// Shows the funnel what is on sale, and drives what operators asked for. What fails is tried again, and neither
 /// waits for the other: an entry that is closed must not wait for a load that fails.
-pub(super) async fn follow<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut known: u64) {
+async fn follow_catalogue<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut known: u64) {
     let mut trouble = Trouble::new("the catalogue cannot be read, or a load not be applied");
     loop {
         tokio::time::sleep(CATALOGUE_INTERVAL).await;
@@ -34,11 +53,7 @@ pub(super) async fn follow<S: Catalogue>(core: Arc<Core>, store: Arc<S>, mut kno
 }
 
 /// The version that is known then.
-pub(super) async fn reread_if_newer<S: Catalogue>(
-    core: &Core,
-    store: &S,
-    known: u64,
-) -> Result<u64, StoreError> {
+async fn reread_if_newer<S: Catalogue>(core: &Core, store: &S, known: u64) -> Result<u64, StoreError> {
     let version = store.version().await?;
     if version != known {
         reread(core, store).await?;
@@ -68,4 +83,12 @@ async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<(), StoreError> 
         tracing::info!(loads, "additions and removals of stock applied");
     }
     Ok(())
+}
+
+async fn retain_keys(core: Arc<Core>) {
+    loop {
+        tokio::time::sleep(RETAIN_INTERVAL).await;
+        let on_sale = core.funnel.on_sale.load_full();
+        core.funnel.limits.retain(on_sale.rates(), core.clock.now().mono_ns);
+    }
 }

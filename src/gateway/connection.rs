@@ -151,6 +151,9 @@ impl Connection {
 
     /// Reads once, or takes up what had to wait; handles every complete frame, appends the replies to what is written.
     fn read_and_answer(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Next {
+        if self.conversation.session.is_waiting() {
+            return self.hear(&mut desk.out);
+        }
         if self.conversation.is_held_back() {
             let held = self.conversation.take_kept();
             return self.answer(&held, held.len(), &mut desk.out);
@@ -183,6 +186,21 @@ impl Connection {
                 Next::Wait
             }
             next => next,
+        }
+    }
+
+    /// An AUTH waits for the store: nothing is read before it is answered.
+    fn hear(&mut self, out: &mut BytesMut) -> Next {
+        let now = self.conversation.session.worker.core.clock.now();
+        let was_authenticated = self.conversation.session.is_authenticated();
+        let flow = self.conversation.session.hear(now, out);
+        if was_authenticated != self.conversation.session.is_authenticated() {
+            self.set_ring();
+        }
+        match flow {
+            None => Next::Wait,
+            Some(Flow::Close(ending)) => Next::End(ending),
+            Some(Flow::Go | Flow::Finish) => Next::Again,
         }
     }
 

@@ -3,7 +3,7 @@
 //! Runs on the connection's task, inside one wake; synchronous, no I/O. What it may still have to say comes by the
 //! peer (outcomes of BUYs that stand in the queue, pushes). A fault of the stream ends it with an ERROR frame; nothing
 //! that is fed makes it panic, and what it keeps is never more than one incomplete frame and what had to wait behind
-//! replies that nobody took.
+//! replies that nobody took, or behind an AUTH whose session is looked up.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -62,6 +62,9 @@ impl Conversation {
     /// Answers as the connection does for a reader who takes everything at once.
     fn answer_all(&mut self, filled: &[u8], out: &mut BytesMut) -> Option<Ending> {
         let now = self.session.worker.core.clock.now();
+        if let Some(Flow::Close(ending)) = self.session.hear(now, out) {
+            return Some(ending);
+        }
         let mut rest = filled;
         loop {
             let out_bytes_max =
@@ -118,7 +121,7 @@ impl Conversation {
                 warm = self.session.warm(rest);
             }
             warm = warm.saturating_sub(1);
-            if out.len() >= out_bytes_max {
+            if out.len() >= out_bytes_max || self.session.is_waiting() {
                 break;
             }
             let (frame, frame_bytes) = match decode(rest, self.session.frame_bytes_max()) {
@@ -153,13 +156,13 @@ impl Conversation {
         std::mem::take(&mut self.unread)
     }
 
-    /// Whether what was kept could be answered now: only when it had to wait behind replies.
+    /// Whether what was kept could be answered now: only when it had to wait, behind replies or behind an AUTH.
     pub(super) fn is_held_back(&self) -> bool {
         !self.unread.is_empty() && self.would_answer(&self.unread)
     }
 
     fn would_answer(&self, bytes: &[u8]) -> bool {
-        !matches!(decode(bytes, self.session.frame_bytes_max()), Ok(None))
+        !self.session.is_waiting() && !matches!(decode(bytes, self.session.frame_bytes_max()), Ok(None))
     }
 }
 

@@ -176,6 +176,10 @@ counted! {
         ListRead = "list_read",
         /// An allow-list that the store had lost was put back.
         ListRestored = "list_restored",
+        /// The store was asked for a session.
+        SessionLookedUp = "session_looked_up",
+        /// The store did not tell of a session in time.
+        SessionUnanswered = "session_unanswered",
         /// The token keys in force became others.
         KeysChanged = "keys_changed",
         /// The file with token keys was looked at and could not be used.

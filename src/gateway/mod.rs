@@ -46,6 +46,7 @@ mod risk_rung;
 mod roster;
 mod sale_clock;
 mod session;
+mod sessions;
 mod settings;
 mod slices;
 mod start;
@@ -90,6 +91,7 @@ struct Core {
     risk: risk::RiskState,
     allow_lists: allow_lists::AllowLists,
     sharing: slices::SharingState,
+    sessions: sessions::Sessions,
     /// Connections open.
     connections: AtomicUsize,
     connection_closed: Notify,

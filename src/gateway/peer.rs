@@ -149,6 +149,11 @@ impl Peer {
         true
     }
 
+    /// Wakes the connection for what was left for it elsewhere.
+    pub(super) fn wake(&self, round: &mut Round) {
+        self.call(round);
+    }
+
     /// Has the connection woken by its worker. Without a waker it is called already and has not come yet, or nobody
     /// waits here.
     fn call(&self, round: &mut Round) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use super::auth::Waiting;
 use super::clock::Now;
 use super::counters::{Ending, Rung};
 use super::door::Knock;
@@ -63,6 +64,8 @@ pub(super) struct Session {
     of_app: OfApp,
     /// What the connection's token says besides.
     pub(super) claims: Claims,
+    /// An AUTH that waits for the store.
+    pub(super) waiting: Option<Waiting>,
     /// GOAWAY was sent: nothing new is done.
     pub(super) going_away: bool,
     /// Owed since a BUY of this wake went through the door.
@@ -78,6 +81,7 @@ impl Session {
             greeting: Greeting::NONE,
             of_app: OfApp::new(),
             claims: Claims::default(),
+            waiting: None,
             going_away: false,
             knock: Knock::new(),
         }

@@ -28,23 +28,14 @@ use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::tasks::Tasks;
 use super::{
-    Core, Settings, allow_lists, catalogue, devices, flags, key_file, listener, lookups, risk, slices,
-    switches, worker_thread,
+    Core, Settings, catalogue, devices, flags, key_file, listener, lookups, risk, sessions, slices,
+    worker_thread,
 };
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
 use crate::stock::calls::ProcessNumber;
-use crate::stock::{self, Board, Buyers, Stock};
-use crate::store::allow_lists::AllowListStore;
-use crate::store::catalog::Catalogue;
-use crate::store::devices::DeviceStore;
-use crate::store::risk::RiskStore;
-use crate::store::slices::SliceStore;
-use crate::store::switches::SwitchStore;
-use crate::store::{Registration, ReservationStore, StoreError};
-
-/// How often idle limiter keys are forgotten.
-const RETAIN_INTERVAL: Duration = Duration::from_secs(10);
+use crate::stock::{Board, Buyers, Stock};
+use crate::store::{GatewayStore, Registration, StoreError};
 
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -81,28 +72,26 @@ pub struct Gateway {
 
 impl Gateway {
     /// Registers with the store, learns every shard, then opens the port.
-    pub async fn start<
-        S: ReservationStore + Catalogue + SwitchStore + RiskStore + DeviceStore + AllowListStore + SliceStore,
-    >(
+    pub async fn start<S: GatewayStore>(
         settings: Settings,
         limits: Limits,
         verifier: Verifier,
         store: Arc<S>,
     ) -> Result<Self, StartError> {
         let (local_addr, proxy_addr, listeners) = bind(&settings)?;
-        let registration = store.register().await?;
+        let registration = register(store.as_ref()).await?;
         store.drive_loads().await?;
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
         let lists = AllowLists::default();
+        let rates = Arc::new(limits.rates());
         let ties = Ties { board: &board, claims: verifier.claim_names(), lists: &lists };
         let (lookups, lookup_task) = lookups::new(&settings);
         let (devices, device_task) = devices::new(settings.devices);
         let (flags, flag_task) = flags::new();
+        let (sessions, session_task) = sessions::new();
         let funnel = Funnel {
-            on_sale: ArcSwap::from_pointee(
-                catalogue::on_sale(store.as_ref(), &ties, Arc::new(limits.rates())).await?,
-            ),
+            on_sale: ArcSwap::from_pointee(catalogue::on_sale(store.as_ref(), &ties, rates).await?),
             limits,
             risk: risk::rung(&settings.risk),
             explain: Explain::new(settings.risk.explain_slots),
@@ -111,7 +100,7 @@ impl Gateway {
             door: Door::new(settings.stock.queue_items_max),
             lookups,
         };
-        let stock = stock(settings.stock, &registration, buyers, board);
+        let stock = engine(&settings, &registration, &board, &buyers);
         let core = Arc::new(Core {
             settings,
             clock: Clock::default(),
@@ -125,6 +114,7 @@ impl Gateway {
             risk: RiskState::default(),
             allow_lists: lists,
             sharing: SharingState::default(),
+            sessions,
             connections: AtomicUsize::new(0),
             connection_closed: Notify::new(),
             connection_ids: AtomicU64::new(0),
@@ -144,12 +134,13 @@ impl Gateway {
         }
         let process = registration.process;
         tasks.spawn(lookup_task.run(Arc::clone(&core), Arc::clone(&store)));
+        tasks.extend([session_task.start(&core, &store)]);
         tasks.spawn(flag_task.run(Arc::clone(&core), Arc::clone(&store), process));
         if let Some(task) = device_task {
             tasks.spawn(task.run(Arc::clone(&core), Arc::clone(&store)));
         }
         tasks.extend(slices::start(&core, &store, process).await?);
-        follow(&core, store, version, &mut tasks).await?;
+        catalogue::follow(&core, store, version, &mut tasks).await?;
         let stop_workers = watch::Sender::new(false);
         let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
         key_file::follow(&gateway.core).map_err(StartError::Worker)?;
@@ -308,38 +299,21 @@ fn bind(settings: &Settings) -> Result<(SocketAddr, Option<SocketAddr>, Vec<List
     Ok((local_addr, Some(proxy_addr), listeners))
 }
 
-fn stock(
-    settings: stock::Settings,
+async fn register<S: GatewayStore>(store: &S) -> Result<Registration, StoreError> {
+    let registration = store.register().await?;
+    let (process, generation) = (registration.process.0, registration.generation.0);
+    tracing::info!(process, generation, "registered with the store");
+    Ok(registration)
+}
+
+/// What decides about stock.
+fn engine(
+    settings: &Settings,
     registration: &Registration,
-    buyers: Arc<Buyers>,
-    board: Arc<Board>,
+    board: &Arc<Board>,
+    buyers: &Arc<Buyers>,
 ) -> Stock<Ticket> {
-    let Registration { process, generation } = *registration;
-    tracing::info!(process = process.0, generation = generation.0, "registered with the store");
-    Stock::new(settings, process, generation, buyers, board, fastrand::u64(..))
-}
-
-/// Reads what may have changed since it was read, and what the funnel obeys besides, and has all of it followed.
-async fn follow<S: Catalogue + SwitchStore + RiskStore + AllowListStore>(
-    core: &Arc<Core>,
-    store: Arc<S>,
-    version: u64,
-    tasks: &mut Tasks,
-) -> Result<(), StoreError> {
-    // What was archived since it was read is not in the shards any more.
-    let version = catalogue::reread_if_newer(core, store.as_ref(), version).await?;
-    switches::read_before_opening(core, store.as_ref()).await?;
-    tasks.extend([risk::start(core, &store).await?, allow_lists::start(core, &store).await?]);
-    tasks.spawn(switches::follow(Arc::clone(core), Arc::clone(&store)));
-    tasks.spawn(catalogue::follow(Arc::clone(core), store, version));
-    tasks.spawn(retain_keys(Arc::clone(core)));
-    Ok(())
-}
-
-async fn retain_keys(core: Arc<Core>) {
-    loop {
-        tokio::time::sleep(RETAIN_INTERVAL).await;
-        let on_sale = core.funnel.on_sale.load_full();
-        core.funnel.limits.retain(on_sale.rates(), core.clock.now().mono_ns);
-    }
+    let Registration { process, generation, .. } = *registration;
+    let (board, buyers) = (Arc::clone(board), Arc::clone(buyers));
+    Stock::new(settings.stock, process, generation, buyers, board, fastrand::u64(..))
 }

@@ -25,7 +25,7 @@ pub struct ListState {
 /// What stands in a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// Users, ascending, each once.
+    /// Users, in any order; one may come twice.
     pub users: Vec<UserId>,
     /// Members that are no users, by somebody's hand; they count as members and let nobody in.
     pub others: u64,

@@ -11,6 +11,7 @@ pub mod devices;
 pub mod failures;
 pub mod redis;
 pub mod risk;
+pub mod sessions;
 pub mod shared;
 pub mod slices;
 pub mod sql;
@@ -155,4 +156,29 @@ pub trait ReservationStore: Send + Sync + 'static {
         let lost = format!("order {} of user {user}, acknowledged by this process, is missing", mark.order);
         std::future::ready(Err(StoreError::Corrupt(lost)))
     }
+}
+
+/// Everything that a gateway asks of its store.
+pub trait GatewayStore:
+    ReservationStore
+    + catalog::Catalogue
+    + switches::SwitchStore
+    + risk::RiskStore
+    + devices::DeviceStore
+    + allow_lists::AllowListStore
+    + sessions::SessionStore
+    + slices::SliceStore
+{
+}
+
+impl<S> GatewayStore for S where
+    S: ReservationStore
+        + catalog::Catalogue
+        + switches::SwitchStore
+        + risk::RiskStore
+        + devices::DeviceStore
+        + allow_lists::AllowListStore
+        + sessions::SessionStore
+        + slices::SliceStore
+{
 }

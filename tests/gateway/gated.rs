@@ -1,4 +1,4 @@
-//! The real store behind a gate: while it is shut, calls and lookups of orders wait outside and nothing of them
+//! The real store behind a gate: while it is shut, calls and lookups of orders and of sessions wait outside and nothing of them
 //! happens, as with a store that is slow or cut off. Feeds, snapshots, the catalogue and switches pass; feeds can be held
 //! as well, so that the gateway knows that it does not hear of orders any more.
 
@@ -10,6 +10,7 @@ use rushgate::store::allow_lists::{AllowListStore, ListState, Listed};
 use rushgate::store::catalog::{Activity, Catalogue, Ended};
 use rushgate::store::devices::{CountBounds, DeviceCounts, DeviceStore, Sighting};
 use rushgate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore};
+use rushgate::store::sessions::{SessionKey, SessionStore, StoredSession};
 use rushgate::store::slices::SliceStore;
 use rushgate::store::sql::SqliteStore;
 use rushgate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
@@ -172,6 +173,14 @@ impl AllowListStore for Gated {
 }
 
 impl SliceStore for Gated {}
+
+/// Through the gate.
+impl SessionStore for Gated {
+    async fn session(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
+        self.pass().await?;
+        self.store.session(key).await
+    }
+}
 
 impl Catalogue for Gated {
     async fn version(&self) -> Result<u64, StoreError> {

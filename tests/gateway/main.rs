@@ -38,6 +38,7 @@ mod pushes;
 mod rate_switches;
 mod risk;
 mod service;
+mod sessions;
 mod slow_readers;
 mod starting;
 mod switches;

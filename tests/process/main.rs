@@ -33,6 +33,7 @@ mod risk;
 mod risk_commands;
 mod sale_clock;
 mod serving;
+mod sessions;
 mod shared_limits;
 mod shared_store;
 mod shop;

@@ -1,4 +1,4 @@
-//! Who is calling: tokens (JWT) checked against a set of keys, and one audience.
+//! Who is calling: tokens (JWT) checked against a set of keys, and one audience; or sessions that somebody has looked up.
 //!
 //! Runs on the gateway's worker threads, once per AUTH: one look at the keys in force and a signature check of
 //! microseconds; no clock (time is an argument), no I/O, no lock. Key files are read while a [`Verifier`] or
@@ -18,6 +18,7 @@ mod key_set;
 mod keys;
 mod mint;
 mod refusal;
+mod session;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -39,6 +40,9 @@ pub use self::key_file::{KeyError, SECRET_BYTES_MIN};
 pub use self::key_set::{KeyChanges, KeySetError};
 pub use self::mint::{MintError, Minter};
 pub use self::refusal::IdentityError;
+pub use self::session::{
+    SESSION_TOKEN_BYTES_MAX, SESSION_TOKEN_BYTES_MIN, SessionFields, random_session_token, session_digest,
+};
 pub use self::verify::{TOKEN_BYTES_MAX, Verifier};
 use super::Cidr;
 use crate::protocol::UserId;
@@ -75,6 +79,8 @@ pub struct IdentitySettings {
     pub service_from: Vec<Cidr>,
     /// Further claims that are kept, for activities' rules.
     pub claims: ClaimNames,
+    /// Whether tokens that are no JWTs stand for sessions.
+    pub sessions: bool,
 }
 
 impl IdentitySettings {
@@ -89,6 +95,7 @@ impl IdentitySettings {
             leeway: Duration::ZERO,
             service_from: Cidr::EVERYWHERE.to_vec(),
             claims: ClaimNames::default(),
+            sessions: false,
         }
     }
 }

@@ -20,6 +20,12 @@ pub enum IdentityError {
     /// No `kid`, and several keys could be meant.
     #[error("the token has no kid, and this gateway has several keys of its algorithm")]
     AmbiguousKey,
+    /// Nothing is kept under it: there never was such a session, or it was removed, or has ended.
+    #[error("there is no session of this token; it has ended or was removed, or the token was never one's")]
+    UnknownSession,
+    /// What is kept of the session cannot be read.
+    #[error("what is kept of the session cannot be read: exp has to be Unix seconds, claims a JSON object")]
+    BadSession,
     /// The signature does not belong to this content and our key.
     #[error("the token's signature is wrong; it was made with another key, or changed since")]
     BadSignature,
@@ -53,6 +59,8 @@ impl IdentityError {
         Self::WrongAlgorithm,
         Self::UnknownKey,
         Self::AmbiguousKey,
+        Self::UnknownSession,
+        Self::BadSession,
         Self::BadSignature,
         Self::WrongAudience,
         Self::WrongIssuer,
@@ -70,6 +78,8 @@ impl IdentityError {
             Self::WrongAlgorithm => "wrong_algorithm",
             Self::UnknownKey => "unknown_key",
             Self::AmbiguousKey => "ambiguous_key",
+            Self::UnknownSession => "unknown_session",
+            Self::BadSession => "bad_session",
             Self::BadSignature => "bad_signature",
             Self::WrongAudience => "wrong_audience",
             Self::WrongIssuer => "wrong_issuer",

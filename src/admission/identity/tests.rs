@@ -539,3 +539,56 @@ fn claims_are_kept_by_name_and_type_and_only_those_that_are_configured() {
         assert!(!is_claim_name(bad), "{bad}");
     }
 }
+
+#[test]
+fn only_what_has_no_jwts_form_and_a_sessions_length_stands_for_one() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.hs256().session_of(&[b'x'; 64]), None, "unless sessions are taken");
+    let mut settings = Fixture::settings(VerifyKey::SecretFile(fixture.path("secret")));
+    settings.sessions = true;
+    let verifier = Verifier::new(&settings).unwrap();
+    for token in [&b""[..], &[b'x'; 15], &[b'x'; 513], b"aaaaaaaa.bbbbbbbb.cccccccc"] {
+        assert!(verifier.session_of(token).is_none(), "{token:?}");
+    }
+    for token in [&[b'x'; 16][..], &[b'.'; 16], &[0xFF; 512], b"aaaaaaaaaaaaaaaaaaa.b"] {
+        assert!(verifier.session_of(token).is_some(), "{token:?}");
+    }
+    // A test value of FIPS 180-2.
+    let digest = session_digest(b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq").unwrap();
+    assert_eq!(digest[..4], [0x24, 0x8d, 0x6a, 0x61]);
+    assert_ne!(random_session_token().unwrap(), random_session_token().unwrap());
+}
+
+#[test]
+fn a_session_is_judged_as_a_token_with_its_claims_would_be() {
+    let fixture = Fixture::new();
+    let mut settings = Fixture::settings(VerifyKey::SecretFile(fixture.path("secret")));
+    settings.claims = ClaimNames::new(&["level".to_owned()]).unwrap();
+    settings.leeway = Duration::from_secs(5);
+    settings.service_from = vec!["10.0.0.0/8".parse().unwrap()];
+    let verifier = Verifier::new(&settings).unwrap();
+    let exp = (NOW + 60).to_string();
+    let good = SessionFields { user: "42", exp: &exp, scope: "", claims: "" };
+    let judged = |session: SessionFields<'_>, now: u64| verifier.verify_session(&session, HERE, now);
+    let identity = judged(good, NOW).unwrap();
+    assert_eq!((identity.kind, identity.expires_at_ms), (app(42), (NOW + 65) * 1000));
+    assert!(judged(good, NOW + 64).is_ok(), "by the same leeway");
+    assert_eq!(judged(good, NOW + 65), Err(IdentityError::Expired));
+    let claims = judged(SessionFields { claims: "{\"level\":3,\"x\":[1]}", ..good }, NOW).unwrap().claims;
+    assert_eq!(claims.at(0), Some(Claim::Number(3.0)));
+    for (session, why) in [
+        (SessionFields { exp: "", ..good }, IdentityError::BadSession),
+        (SessionFields { exp: "-1", ..good }, IdentityError::BadSession),
+        (SessionFields { claims: "{", ..good }, IdentityError::BadSession),
+        (SessionFields { claims: "3", ..good }, IdentityError::BadSession),
+        (SessionFields { scope: "App", ..good }, IdentityError::BadScope),
+        (SessionFields { user: "0", ..good }, IdentityError::BadSubject),
+        (SessionFields { user: "-42", ..good }, IdentityError::BadSubject),
+        (SessionFields { scope: "service", ..good }, IdentityError::UntrustedSource),
+    ] {
+        assert_eq!(judged(session, NOW), Err(why), "{session:?}");
+    }
+    let back_end = SessionFields { scope: "service", user: "", ..good };
+    let from = "10.1.2.3".parse().unwrap();
+    assert_eq!(verifier.verify_session(&back_end, from, NOW).unwrap().kind, IdentityKind::Service);
+}

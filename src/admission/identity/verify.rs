@@ -28,7 +28,7 @@ pub struct Verifier {
     keys: ArcSwap<KeySet>,
     /// The one that does not come from the JWKS file.
     configured: Option<Arc<Key>>,
-    settings: IdentitySettings,
+    pub(super) settings: IdentitySettings,
     leeway_ms: u64,
 }
 
@@ -106,7 +106,7 @@ impl Verifier {
         let key = keys.find(header.kid.as_deref(), algorithm)?;
         let decoded = decode::<Registered>(token, &key.decoding, &key.validation);
         let checked = self.check_claims(&decoded.map_err(|error| reason(&error))?.claims, from)?;
-        let expires_at_ms = self.check_dates(checked, now_unix_s)?;
+        let expires_at_ms = self.check_dates(checked.nbf_ms, checked.exp_ms, now_unix_s)?;
         Ok(Identity { kind: checked.kind, expires_at_ms, claims: self.kept_claims(token)? })
     }
 
@@ -145,27 +145,41 @@ impl Verifier {
         if issuer.is_some_and(|issuer| text(claims.iss.as_ref()) != Some(issuer)) {
             return Err(IdentityError::WrongIssuer);
         }
-        let kind = match (claims.scope.as_ref(), text(claims.scope.as_ref())) {
-            (None, _) | (_, Some("app")) => {
-                let user = text(claims.sub.as_ref()).and_then(user_id).ok_or(IdentityError::BadSubject)?;
-                IdentityKind::App(user)
-            }
-            (_, Some("service")) if !self.takes_service_from(from) => {
-                return Err(IdentityError::UntrustedSource);
-            }
-            (_, Some("service")) => IdentityKind::Service,
-            _ => return Err(IdentityError::BadScope),
-        };
+        // A scope that is no text is none that is known.
+        let scope = claims.scope.as_ref().map(|scope| scope.as_str().unwrap_or_default());
+        let kind = self.kind(scope, text(claims.sub.as_ref()), from)?;
         Ok(Checked { kind, nbf_ms, exp_ms })
     }
 
+    /// For whom somebody with this scope speaks, if he may from there.
+    pub(super) fn kind(
+        &self,
+        scope: Option<&str>,
+        user: Option<&str>,
+        from: IpAddr,
+    ) -> Result<IdentityKind, IdentityError> {
+        match scope {
+            None | Some("app") => {
+                user.and_then(user_id).map(IdentityKind::App).ok_or(IdentityError::BadSubject)
+            }
+            Some("service") if !self.takes_service_from(from) => Err(IdentityError::UntrustedSource),
+            Some("service") => Ok(IdentityKind::Service),
+            Some(_) => Err(IdentityError::BadScope),
+        }
+    }
+
     /// Until when it is good here, in Unix milliseconds.
-    fn check_dates(&self, checked: Checked, now_unix_s: u64) -> Result<u64, IdentityError> {
+    pub(super) fn check_dates(
+        &self,
+        nbf_ms: u64,
+        exp_ms: u64,
+        now_unix_s: u64,
+    ) -> Result<u64, IdentityError> {
         let now_ms = now_unix_s.saturating_mul(1000);
-        if now_ms.saturating_add(self.leeway_ms) < checked.nbf_ms {
+        if now_ms.saturating_add(self.leeway_ms) < nbf_ms {
             return Err(IdentityError::NotYetValid);
         }
-        let expires_at_ms = checked.exp_ms.saturating_add(self.leeway_ms);
+        let expires_at_ms = exp_ms.saturating_add(self.leeway_ms);
         if now_ms >= expires_at_ms {
             return Err(IdentityError::Expired);
         }

@@ -67,9 +67,6 @@ impl AllowListStore for RedisShards {
                 break;
             }
         }
-        // A scan may tell of one twice.
-        listed.users.sort_unstable();
-        listed.users.dedup();
         listed.others = u64::try_from(others.len()).unwrap_or(u64::MAX);
         Ok(listed)
     }

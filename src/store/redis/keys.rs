@@ -3,6 +3,7 @@
 
 use crate::protocol::{ActivityId, UserId};
 use crate::stock::calls::ShardId;
+use crate::store::sessions::SessionKey;
 
 /// The hash slots of the tags `{00}` to `{15}` (CRC16 of the tag; fixed by Redis Cluster's specification).
 pub(super) const SLOTS: [u16; 16] =
@@ -115,6 +116,11 @@ impl Keys {
         self.of(ShardId::ALL[0], "rates:pools")
     }
 
+    /// The session of a token.
+    pub(super) fn session(&self, key: &SessionKey) -> String {
+        self.of(super::sessions::shard_of(key), &format!("session:{key}"))
+    }
+
     /// Where a recovery lays content before it is switched in; `attempt` is another for every attempt.
     pub(super) fn staged(&self, shard: ShardId, attempt: &str, activity: ActivityId, what: &str) -> String {
         self.of(shard, &format!("staged:{attempt}:{activity}:{what}"))
@@ -157,6 +163,10 @@ mod tests {
             (keys.switches(), keys.switch_log()),
             ("seckill:{00}:switches".to_owned(), "seckill:{00}:switches:log".to_owned())
         );
+        let mut digest = [0; 32];
+        (digest[0], digest[31]) = (0xB7, 1);
+        let zeros = "0".repeat(60);
+        assert_eq!(keys.session(&SessionKey(digest)), format!("seckill:{{11}}:session:b7{zeros}01"));
         assert_eq!(keys.allowed(ActivityId(12)), "seckill:{00}:12:allowed");
         assert_eq!(
             keys.staged(shard, "3-ab", ActivityId(12), "buyers"),

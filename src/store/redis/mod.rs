@@ -10,8 +10,8 @@
 //! `acknowledge`, `backlog`, `trim`, `forget_processes`. What the leader of a recovery does: `shard_state`, `adopt`,
 //! `fence`, `content`, `rebuild`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore), risk lists,
 //! a [`RiskStore`](super::risk::RiskStore), counts of devices, a [`DeviceStore`](super::devices::DeviceStore),
-//! allow-lists, an [`AllowListStore`](super::allow_lists::AllowListStore), and rates, a
-//! [`SliceStore`](super::slices::SliceStore).
+//! allow-lists, an [`AllowListStore`](super::allow_lists::AllowListStore), rates, a
+//! [`SliceStore`](super::slices::SliceStore), and sessions, a [`SessionStore`](super::sessions::SessionStore).
 
 mod allow_lists;
 mod answers;
@@ -31,6 +31,7 @@ mod open;
 mod options;
 mod recovery;
 mod risk;
+mod sessions;
 mod settle;
 mod shards;
 mod slices;

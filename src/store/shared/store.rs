@@ -16,6 +16,7 @@ use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, S
 use crate::store::allow_lists::{AllowListStore, ListChange, ListState, Listed};
 use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::redis::RedisShards;
+use crate::store::sessions::{SessionKey, SessionStore, StoredSession};
 use crate::store::slices::{SliceCall, SliceReply, SliceStore};
 use crate::store::sql::mysql::{FailOutcome, MySqlInstallation};
 use crate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
@@ -253,6 +254,12 @@ impl SliceStore for SharedStore {
 
     async fn leave_slices(&self, gateway: ProcessNumber) -> Result<(), StoreError> {
         self.redis.leave_slices(gateway).await
+    }
+}
+
+impl SessionStore for SharedStore {
+    async fn session(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
+        self.redis.session(key).await
     }
 }
 
