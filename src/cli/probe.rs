@@ -121,6 +121,7 @@ const EVENTS: &[(&str, &str, Event)] = &[
     ("rushgate_promises_failed_total", "Acknowledged orders that ended FAILED", Event::PromiseFailed),
     ("rushgate_switch_changes_total", "Changes of switches that were obeyed", Event::SwitchObeyed),
     ("rushgate_switches_ignored_total", "Times something was found that is no switch", Event::SwitchIgnored),
+    ("rushgate_auth_rate_limited_total", "AUTHs over the rate of their address", Event::AuthRateLimited),
     ("rushgate_session_lookups_total", "Sessions that the store was asked for", Event::SessionLookedUp),
     (
         "rushgate_session_lookups_failed_total",

@@ -73,6 +73,7 @@ fn rates(config: &Config, faults: &mut Vec<CrossFault>) {
         (["limits.per_user.burst", "limits.per_user.rate_per_s"], limits.per_user),
         (["limits.result_per_user.burst", "limits.result_per_user.rate_per_s"], limits.result_per_user),
         (["limits.per_connection.burst", "limits.per_connection.rate_per_s"], limits.per_connection),
+        (["limits.auth_per_ip.burst", "limits.auth_per_ip.rate_per_s"], limits.auth_per_ip),
         (["limits.per_activity.burst", "limits.per_activity.rate_per_s"], limits.per_activity),
     ] {
         if rate.rate_per_s > 0 && rate.burst == 0 {

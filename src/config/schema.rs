@@ -102,6 +102,8 @@ pub(super) const KEYS: &[Key] = &[
     key("limits.per_connection.burst", BURST),
     key("limits.per_activity.rate_per_s", RATE_PER_S),
     key("limits.per_activity.burst", BURST),
+    key("limits.auth_per_ip.rate_per_s", RATE_PER_S),
+    key("limits.auth_per_ip.burst", BURST),
     key("limits.per_ip_overrides", Rule::Overrides),
     key("auth.algorithm", Rule::OneOf(&["HS256", "EdDSA", "ES256"])),
     key("auth.kid", Rule::Text(0, KID_BYTES_MAX)),

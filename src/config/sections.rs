@@ -261,6 +261,8 @@ pub struct Limits {
     pub per_connection: Rate,
     /// Per activity, those BUYs that come within its window.
     pub per_activity: Rate,
+    /// Per client address (IPv6: per /64), AUTH: what tokens may cost.
+    pub auth_per_ip: Rate,
     /// Addresses with another rate than `per_ip`.
     pub per_ip_overrides: Vec<IpOverride>,
 }
@@ -275,6 +277,7 @@ impl Default for Limits {
             result_per_user: Rate { rate_per_s: 10, burst: 20 },
             per_connection: Rate { rate_per_s: 0, burst: 0 },
             per_activity: Rate { rate_per_s: 0, burst: 0 },
+            auth_per_ip: Rate { rate_per_s: 0, burst: 0 },
             per_ip_overrides: Vec::new(),
         }
     }

@@ -36,6 +36,7 @@ impl Config {
             result_per_user: limits.result_per_user.into(),
             per_connection: limits.per_connection.into(),
             per_activity: limits.per_activity.into(),
+            auth_per_ip: limits.auth_per_ip.into(),
             per_ip_overrides: limits.per_ip_overrides.iter().map(|entry| (*entry).into()).collect(),
             keys_max: limits.keys_max,
         }

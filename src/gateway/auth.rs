@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::clock::Now;
-use super::counters::Ending;
-use super::reply_parts::busy_hint_ms;
+use super::counters::{Ending, Event};
+use super::reply_parts::{busy_hint_ms, with_jitter};
 use super::session::{Flow, Session, Stage};
 use super::sessions::Found;
 use crate::admission::identity::{Identity, IdentityError, IdentityKind, SessionFields};
@@ -28,7 +28,15 @@ pub(super) struct Waiting {
 impl Session {
     /// A token: the connection is its user's, or its back end's, from now on.
     pub(super) fn on_auth(&mut self, now: Now, frame: &Frame<'_>, token: &[u8], out: &mut BytesMut) -> Flow {
-        let verifier = &self.worker.core.verifier;
+        let core = &self.worker.core;
+        if let Err(retry_after_ms) = core.funnel.limits.check_auth(now.mono_ns, self.peer.addr) {
+            // Before the token is looked at: that is what costs.
+            self.worker.sheet.event(Event::AuthRateLimited, 1);
+            let hint_ms = with_jitter(retry_after_ms);
+            self.tell_auth(frame.request_id, Status::RateLimited, hint_ms, &Reply::Empty, out);
+            return Flow::Go;
+        }
+        let verifier = &core.verifier;
         if let Some(digest) = verifier.session_of(token) {
             return self.look_up(frame.request_id, SessionKey(digest), out);
         }

@@ -176,6 +176,8 @@ counted! {
         ListRead = "list_read",
         /// An allow-list that the store had lost was put back.
         ListRestored = "list_restored",
+        /// An AUTH was over the rate of its address.
+        AuthRateLimited = "auth_rate_limited",
         /// The store was asked for a session.
         SessionLookedUp = "session_looked_up",
         /// The store did not tell of a session in time.

@@ -218,6 +218,7 @@ impl House {
             ("looked_up".to_owned(), looked_up),
             ("switch_obeyed".to_owned(), obeyed),
             ("switch_ignored".to_owned(), ignored),
+            ("auth_rate_limited".to_owned(), counters.event_count(Event::AuthRateLimited)),
         ];
         rungs
             .chain(endings)

@@ -10,7 +10,7 @@ use rushgate::store::sessions::{SessionEditor, SessionKey, StoredSession};
 use rushgate::store::sql::SessionFolder;
 
 use super::bystander::Bystander;
-use super::house::{House, Plan, SALE, SKU, now_ms};
+use super::house::{House, Plan, SALE, SKU, now_ms, rate};
 use super::wire::{Client, buy, eventually, hello, request, result};
 
 fn house() -> House {
@@ -248,4 +248,27 @@ fn a_gateway_that_takes_no_sessions_looks_none_up() {
     assert_eq!(auth(&house, "one"), Status::BadToken);
     assert_eq!(refused(&house, IdentityError::Malformed), 1);
     assert_eq!(house.gate.arrived(), arrived);
+}
+
+#[test]
+fn an_address_over_its_rate_of_auth_is_told_so_before_its_token_is_looked_at() {
+    let plan = Plan::new(5).limits(|limits| {
+        limits.auth_per_ip = rate(2, 3);
+        limits.per_ip_overrides = Vec::new();
+    });
+    let house = plan.open();
+    // Good or bad, each costs.
+    let mut client = Client::login(house.addr(), &house.token(1));
+    assert_eq!(client.auth(&house.token(1)).status, Status::Ok);
+    assert_eq!(greeted(&house).auth("no token").status, Status::BadToken);
+    let mut late = greeted(&house);
+    let told = late.auth("no token");
+    assert_eq!((told.status, house.count("auth_rate_limited")), (Status::RateLimited, 1));
+    assert!((1..=1_500).contains(&told.hint_ms), "{}", told.hint_ms);
+    // Who is in stays in, and nothing but AUTH is slowed.
+    assert_eq!(client.auth(&house.token(1)).status, Status::RateLimited);
+    assert_eq!(client.ask(&buy(SALE, SKU, 1)).status, Status::Queued);
+    late.ping();
+    eventually("its time has come", || late.auth(&house.token(2)).status == Status::Ok);
+    assert_eq!(late.ask(&result(SALE)).status, Status::NoOrder);
 }

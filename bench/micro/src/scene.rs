@@ -172,6 +172,7 @@ fn limits() -> LimitsSettings {
         result_per_user: never,
         per_connection: never,
         per_activity: never,
+        auth_per_ip: never,
         per_ip_overrides: vec![crowded],
         keys_max: 2_000_000,
     }

@@ -13,6 +13,7 @@
 //! the states themselves. One that speaks for another user each time asks by the key. Both share all states.
 
 mod activity;
+mod auth;
 mod clock;
 mod ip_key;
 mod overflow;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub use self::activity::ActivityLimit;
+use self::auth::AuthLimit;
 pub use self::ip_key::IpKey;
 use self::pace::{Pace, update};
 use self::per_ip::{IpCell, PerIp};
@@ -128,6 +130,7 @@ pub struct Limits {
     ips: PerIp,
     users: PerUser,
     result_users: PerUser,
+    auths: AuthLimit,
     slices: Slices,
 }
 
@@ -140,6 +143,7 @@ impl Limits {
             ips: PerIp::new(settings),
             users: PerUser::new(settings.keys_max),
             result_users: PerUser::new(settings.keys_max),
+            auths: AuthLimit::new(settings),
             slices: Slices::new(),
         }
     }
@@ -214,6 +218,12 @@ impl Limits {
         passed.map_err(Limited::by(LimitedBy::User))
     }
 
+    /// May a client at this address show a token? `Err`: milliseconds after which it would. Counts towards no other limit,
+    /// and is this gateway's alone.
+    pub fn check_auth(&self, now_ns: u64, ip: IpAddr) -> Result<(), u32> {
+        self.auths.check(now_ns, ip)
+    }
+
     /// Takes up to so many tokens of the global rate at once for other gateways, as long as half of this gateway's burst
     /// stays; how many.
     pub fn lend_global(&self, rates: &Rates, now_ns: u64, most: u32) -> u32 {
@@ -247,6 +257,7 @@ impl Limits {
         self.ips.retain(&rates.ips, now_ns);
         self.users.retain(&rates.per_user, now_ns);
         self.result_users.retain(&rates.result_per_user, now_ns);
+        self.auths.retain(now_ns);
     }
 
     /// How full the memory is.

@@ -50,7 +50,9 @@ pub struct LimitsSettings {
     pub per_connection: Rate,
     /// Per activity, those BUYs that come within its window.
     pub per_activity: Rate,
-    /// Exceptions from `per_ip`.
+    /// Per client address, AUTH.
+    pub auth_per_ip: Rate,
+    /// Exceptions from `per_ip`; those without a limit have none for AUTH either.
     pub per_ip_overrides: Vec<IpOverride>,
     /// Greatest number of addresses, of users and of querying users remembered, each. A remembered user takes up
     /// to 30 bytes, an address up to 38; while a connection holds it, up to 71 and 105 more.
@@ -66,6 +68,7 @@ impl Default for LimitsSettings {
             result_per_user: Rate::OFF,
             per_connection: Rate::OFF,
             per_activity: Rate::OFF,
+            auth_per_ip: Rate::OFF,
             per_ip_overrides: Vec::new(),
             keys_max: 2_000_000,
         }

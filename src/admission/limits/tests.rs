@@ -365,6 +365,7 @@ fn no_settings_and_no_time_make_it_panic() {
             result_per_user: extreme,
             per_connection: extreme,
             per_activity: extreme,
+            auth_per_ip: extreme,
             per_ip_overrides: Vec::new(),
             keys_max: 0,
         });
@@ -372,6 +373,7 @@ fn no_settings_and_no_time_make_it_panic() {
             let _ = limits.check(now_ns, ANYWHERE, user(UserId::MAX));
             let _ = limits.check_held(now_ns, &Held::new(), ANYWHERE, user(UserId::MAX));
             let _ = limits.check_result(now_ns, user(1));
+            let _ = limits.check_auth(now_ns, ANYWHERE);
             limits.retain(now_ns);
         }
         assert_eq!(limits.key_counts().users, 0);
@@ -402,4 +404,20 @@ proptest! {
             prop_assert_eq!(limits.check(now_ns, ANYWHERE, user(1)).is_ok(), passes);
         }
     }
+}
+
+#[test]
+fn auth_has_a_limit_of_its_own_by_address_and_exempt_addresses_have_none() {
+    let exempt = IpOverride { cidr: "10.0.0.0/8".parse().unwrap(), rate: Rate::OFF };
+    let other = IpOverride { cidr: "192.0.2.0/24".parse().unwrap(), rate: rate(1_000, 1_000) };
+    let per_ip_overrides = vec![exempt, other];
+    let limits = Limits::new(&LimitsSettings { auth_per_ip: rate(1, 2), per_ip_overrides, ..off() });
+    let check = |now_ns: u64, ip: &str| limits.check_auth(now_ns, ip.parse().unwrap()).is_ok();
+    assert_eq!([(); 3].map(|()| check(0, "192.0.2.1")), [true, true, false], "no rate of BUY's counts here");
+    assert_eq!([(); 3].map(|()| check(0, "2001:db8::1")), [true, true, false]);
+    assert!(!check(0, "2001:db8::2") && check(0, "2001:db8:0:1::1"), "by /64");
+    assert!((0..100).all(|_| check(0, "10.1.2.3") && check(0, "::ffff:10.1.2.3")));
+    assert!(check(1_000_000_000, "192.0.2.1") && !check(1_000_000_000, "192.0.2.1"));
+    limits.retain(1_000_000_000);
+    assert!(!check(1_000_000_000, "192.0.2.1"), "what is not at rest is remembered");
 }
