@@ -27,6 +27,10 @@ mod loads;
 mod opening;
 #[path = "mysql_store/operators.rs"]
 mod operators;
+#[path = "mysql_store/overdue.rs"]
+mod overdue;
+#[path = "mysql_store/payments.rs"]
+mod payments;
 #[path = "mysql_store/processes.rs"]
 mod processes;
 #[path = "mysql_store/proxy.rs"]

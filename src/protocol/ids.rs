@@ -93,6 +93,17 @@ impl OrderState {
     pub const fn is_live(self) -> bool {
         matches!(self, Self::Reserved | Self::PendingPayment | Self::Paid | Self::Recorded)
     }
+
+    /// Whether SQL may move an order from this state to that one: only ever forward.
+    pub const fn may_become(self, next: Self) -> bool {
+        match self {
+            Self::Reserved => matches!(next, Self::Recorded | Self::PendingPayment | Self::Failed),
+            Self::Recorded => matches!(next, Self::PendingPayment | Self::Failed),
+            Self::PendingPayment => matches!(next, Self::Paid | Self::Closed),
+            Self::Closed => matches!(next, Self::RefundDue),
+            Self::Paid | Self::Failed | Self::RefundDue => false,
+        }
+    }
 }
 
 /// What a client is told of an order: the 32-byte ORDER body of BUY, RESULT and `RESULT_PUSH`.

@@ -86,3 +86,22 @@ pub(super) async fn deduct(
     })
     .await
 }
+
+/// Gives the units of orders that are closed back to their SKU.
+pub(super) async fn give_back(
+    connection: &mut MySqlConnection,
+    sku: SkuKey,
+    units: u64,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "UPDATE sku_stock SET available = available + ?, sold = sold - ?, version = version + 1 \
+         WHERE activity = ? AND sku = ?",
+    )
+    .bind(units)
+    .bind(units)
+    .bind(sku.activity.0)
+    .bind(sku.sku.0)
+    .execute(connection)
+    .await?;
+    Ok(())
+}

@@ -1,7 +1,7 @@
 //! Settlement (rule 13 of the stock protocol): reservations become orders, stock is deducted for rows really inserted.
 //!
 //! One transaction per batch, run by any number of writers at once. Fast: lock the generation for sharing, insert all
-//! rows, deduct per SKU, commit; it reads nothing, and fails as a whole when any row is not new. Then the same batch is
+//! rows, deduct per SKU, apply payments that came before their orders, commit; it reads nothing else, and fails as a whole when any row is not new. Then the same batch is
 //! done carefully (`settle_carefully`), which finds out what each row is. Rows and SKUs are taken in one order by
 //! everybody, so that writers that meet wait rather than deadlock.
 
@@ -13,6 +13,7 @@ use sqlx::MySqlConnection;
 use super::MySqlInstallation;
 use super::failure::{Failure, retried};
 use super::order_rows::{deduct, insert_orders, lock_generation, undo};
+use super::payments::apply_parked;
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_batch::Batch;
 use super::settle_carefully::{self, Rows};
@@ -43,7 +44,7 @@ impl MySqlInstallation {
         }
         let mut rows = Rows::Together;
         for _ in 0..ROUNDS_MAX {
-            match retried!(self.options.call_timeout; settle_carefully::settle(&self.pool, &batch, rows))? {
+            match retried!(self.options.call_timeout; settle_carefully::settle(self, &batch, rows))? {
                 settle_carefully::Round::Done(outcome) => return Ok(outcome),
                 settle_carefully::Round::Disturbed => {}
                 settle_carefully::Round::BadRow => rows = Rows::OneByOne,
@@ -62,11 +63,15 @@ impl MySqlInstallation {
         if current != batch.generation {
             return Ok(Some(SettleOutcome::Gen(current)));
         }
-        let settled: Vec<_> = batch.reservations.iter().map(|one| batch.settled(one, now_ms)).collect();
+        let mut settled: Vec<_> = batch.reservations.iter().map(|one| batch.settled(one, now_ms)).collect();
         let mut orders: Vec<_> = batch.reservations.iter().zip(&settled).collect();
         orders.sort_unstable_by_key(|(_, mark)| mark.order);
         let orders: Vec<_> = orders.iter().map(|(one, mark)| (one.shard, one.user, **mark)).collect();
         let Err(failure) = write_all(&mut transaction, &orders, now_ms).await else {
+            let numbers: Vec<_> = orders.iter().map(|(_, _, mark)| mark.order.0).collect();
+            for (order, state) in apply_parked(&mut transaction, self, &numbers, now_ms).await? {
+                settled.iter_mut().filter(|mark| mark.order == order).for_each(|mark| mark.state = state);
+            }
             transaction.commit().await?;
             let settlements = settled.into_iter().map(Settlement::Settled).collect();
             return Ok(Some(SettleOutcome::Committed(settlements)));

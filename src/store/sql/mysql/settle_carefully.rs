@@ -7,11 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
-use sqlx::{MySqlConnection, MySqlPool};
+use sqlx::MySqlConnection;
 
+use super::MySqlInstallation;
 use super::failure::Failure;
 use super::order_rows::{deduct, insert_orders, lock_generation, undo};
 use super::orders::{SourcedMarkRow, sourced_mark};
+use super::payments::apply_parked;
 use super::releases::{self, Release, ReleaseRow};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_batch::Batch;
@@ -65,8 +67,12 @@ enum Kind {
     Collision,
 }
 
-pub(super) async fn settle(pool: &MySqlPool, batch: &Batch<'_>, rows: Rows) -> Result<Round, Failure> {
-    let mut transaction = pool.begin().await?;
+pub(super) async fn settle(
+    installation: &MySqlInstallation,
+    batch: &Batch<'_>,
+    rows: Rows,
+) -> Result<Round, Failure> {
+    let mut transaction = installation.pool.begin().await?;
     let (current, now_ms) = lock_generation(&mut transaction).await?;
     if current != batch.generation {
         return Ok(Round::Done(SettleOutcome::Gen(current)));
@@ -81,7 +87,11 @@ pub(super) async fn settle(pool: &MySqlPool, batch: &Batch<'_>, rows: Rows) -> R
         .collect();
     plan.orders.sort_unstable_by_key(|(_, _, mark)| mark.order);
     let Err(failure) = write(&mut transaction, batch, rows, &mut plan, &mut settlements, now_ms).await else {
+        let numbers: BTreeSet<u64> = batch.reservations.iter().map(|one| one.mark.order.0).collect();
+        let numbers: Vec<_> = numbers.into_iter().collect();
+        let paid = apply_parked(&mut transaction, installation, &numbers, now_ms).await?;
         transaction.commit().await?;
+        learn(&mut settlements, &paid);
         tell(batch, &settlements);
         return Ok(Round::Done(SettleOutcome::Committed(settlements)));
     };
@@ -337,6 +347,17 @@ async fn write_failed(
         }
     }
     Ok(())
+}
+
+/// Takes the states over to which payments moved the orders.
+fn learn(settlements: &mut [Settlement], paid: &[(OrderNumber, OrderState)]) {
+    for settlement in settlements {
+        if let Settlement::Settled(mark) | Settlement::WasSettled(mark) = settlement
+            && let Some((_, state)) = paid.iter().find(|(order, _)| *order == mark.order)
+        {
+            mark.state = *state;
+        }
+    }
 }
 
 fn tell(batch: &Batch<'_>, settlements: &[Settlement]) {

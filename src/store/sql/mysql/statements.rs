@@ -106,11 +106,21 @@ pub(super) async fn execute_among(
     shapes: &'static LazyLock<Shapes>,
     keys: &[u64],
 ) -> Result<(), sqlx::Error> {
+    execute_among_with(connection, shapes, keys, |query| query).await
+}
+
+/// The same for a statement that has more to bind before its keys.
+pub(super) async fn execute_among_with(
+    connection: &mut MySqlConnection,
+    shapes: &'static LazyLock<Shapes>,
+    keys: &[u64],
+    bind_first: impl Fn(Writing) -> Writing + Send,
+) -> Result<(), sqlx::Error> {
     let mut left = keys;
     while let Some(last) = left.last().copied() {
         let Some((size, sql)) = shapes.holding(left.len()) else { break };
         let (now, later) = left.split_at_checked(size).unwrap_or((left, &[]));
-        let mut query = now.iter().fold(sqlx::query(sql), |query, key| query.bind(*key));
+        let mut query = now.iter().fold(bind_first(sqlx::query(sql)), |query, key| query.bind(*key));
         for _ in now.len()..size {
             query = query.bind(last);
         }

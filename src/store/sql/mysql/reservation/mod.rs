@@ -12,16 +12,19 @@ mod rows;
 
 use std::time::Duration;
 
+use sqlx::MySqlConnection;
 use tokio::sync::watch;
 
 use self::rows::Wanted;
 use super::failure::{Failure, Tries, retried, unanswered};
 use super::order_rows::lock_generation;
+use super::order_states::{Step, insert_history};
 use super::releases::CloseOutcome;
 use super::{MySqlInstallation, ProcessKind, orders};
 use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Call, Change, Mark, Reply, SHARDS, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue, Ended};
+use crate::store::payments::Cause;
 use crate::store::sql::batch::Batch;
 use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 
@@ -119,6 +122,13 @@ impl MySqlStore {
             row.changed = true;
         }
         let mark = Mark { state: OrderState::Closed, ..mark };
+        let step = Step {
+            from: Some(OrderState::PendingPayment),
+            to: OrderState::Closed,
+            cause: Cause::TimedOut,
+            reason: "not paid in time",
+        };
+        insert_history(&mut transaction, &[order], step, now_ms).await?;
         batch.append(shard, Change::Marked(vec![(user, mark)]), &[mark.sku]);
         rows::write(&mut transaction, &mut batch, self.installation.options.feed_events_max).await?;
         transaction.commit().await?;
@@ -132,6 +142,22 @@ impl MySqlStore {
             self.published.send_modify(|count| *count = count.wrapping_add(1));
         }
     }
+}
+
+/// Appends the event that tells gateways how an order of this store stands, in the transaction that changed it.
+pub(super) async fn tell(
+    connection: &mut MySqlConnection,
+    installation: &MySqlInstallation,
+    order: OrderNumber,
+    now_ms: u64,
+) -> Result<(), Failure> {
+    let (generation, _) = lock_generation(connection).await?;
+    let Some((user, mark)) = orders::by_number(connection, order).await? else { return Ok(()) };
+    let shard = ShardId::of(user);
+    let mut batch = Batch::new(generation, now_ms, [0; SHARDS]);
+    rows::lock_shards(connection, &[shard], &mut batch).await?;
+    batch.append(shard, Change::Marked(vec![(user, mark)]), &[]);
+    rows::write(connection, &mut batch, installation.options.feed_events_max).await
 }
 
 impl ReservationStore for MySqlStore {

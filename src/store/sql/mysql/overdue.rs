@@ -1,0 +1,222 @@
+//! Orders that were not paid in time: found by index, shared among writers without a leader, closed in batches.
+//!
+//! Taking an order locks its row for no longer than the taking (`FOR UPDATE SKIP LOCKED`), and puts off its next turn:
+//! the payment centre is asked outside of any transaction, so that a payment that comes meanwhile finds the row free. Who
+//! dies between taking and closing has only delayed it. The delay doubles with each asking, so that it is the back-off for
+//! orders of which the payment centre knows nothing, too.
+//!
+//! Time is the database's alone.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use sqlx::MySqlConnection;
+
+use super::MySqlInstallation;
+use super::failure::{Failure, retried};
+use super::order_rows::{give_back, lock_generation};
+use super::order_states::{Step, insert_history};
+use super::orders::{SourcedMarkRow, sourced_mark};
+use super::releases::{Release, insert_ledger_rows};
+use super::reservation::MySqlStore;
+use super::statements::{Reading, Shapes, execute_among, execute_among_with, read};
+use crate::protocol::{OrderNumber, OrderState, SkuKey, UserId};
+use crate::stock::calls::{Mark, ShardId};
+use crate::store::StoreError;
+use crate::store::payments::Cause;
+
+/// The delay is not doubled more often than that.
+const DOUBLINGS_MAX: u32 = 16;
+
+static PUT_OFF: LazyLock<Shapes> = LazyLock::new(|| {
+    let head = format!(
+        "UPDATE orders SET deferred_ms = ? + LEAST(?, ? << LEAST(asked, {DOUBLINGS_MAX})) - pay_by_ms, \
+         asked = LEAST(asked, 65000) + 1 WHERE number IN ("
+    );
+    Shapes::new(&head, "?", ")")
+});
+
+static LOCK_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
+    Shapes::new(
+        "SELECT user, number, activity, sku, quantity, attempt, state, pay_by_ms, source FROM orders \
+         WHERE number IN (",
+        "?",
+        ") FOR UPDATE",
+    )
+});
+
+static CLOSE: LazyLock<Shapes> = LazyLock::new(|| {
+    Shapes::new("UPDATE orders SET state = 4 WHERE state = 2 AND source = 1 AND number IN (", "?", ")")
+});
+
+static RESTOCK_LAG: LazyLock<Shapes> = LazyLock::new(|| {
+    Shapes::new(
+        "SELECT CAST(COALESCE(MAX(l.done_at_ms - LEAST(o.pay_by_ms, l.done_at_ms)), 0) AS UNSIGNED) \
+         FROM ledger l JOIN orders o ON o.number = l.number JOIN order_history h ON h.number = l.number \
+         WHERE h.cause = 2 AND l.done = 1 AND l.id IN (",
+        "?",
+        ")",
+    )
+});
+
+/// How overdue orders are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Overdue {
+    /// At most so many at once.
+    pub limit: u32,
+    /// How long the first asking may take; doubled with each.
+    pub first_delay: Duration,
+    /// The longest time between two askings.
+    pub longest_delay: Duration,
+}
+
+/// An order to ask the payment centre about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverdueOrder {
+    /// Which.
+    pub order: OrderNumber,
+    /// For how long it has been overdue.
+    pub overdue_ms: u64,
+    /// How long it waited for its turn.
+    pub waited_ms: u64,
+}
+
+impl MySqlInstallation {
+    /// Takes orders whose turn it is, the longest due first; nobody else is given them before the delay is over.
+    pub async fn take_overdue(&self, how: Overdue) -> Result<Vec<OverdueOrder>, StoreError> {
+        retried!(self.options.call_timeout; self.try_take_overdue(how))
+    }
+
+    /// Closes those of these orders that still wait for their payment: one transaction for their states, their units
+    /// and their ledger rows. How many were closed.
+    pub async fn close_overdue(&self, orders: &[OrderNumber]) -> Result<u64, StoreError> {
+        let (mut closed, of_sql) = retried!(self.options.call_timeout; self.try_close_overdue(orders))?;
+        if !of_sql.is_empty() {
+            let store = MySqlStore::new(self.clone());
+            for order in of_sql {
+                let outcome = store.close_order(order).await?;
+                closed = closed.saturating_add(u64::from(outcome == super::CloseOutcome::Closed));
+            }
+        }
+        Ok(closed)
+    }
+
+    /// For how long the order has been due that has waited longest for its turn; 0: none is due.
+    pub async fn overdue_lag_ms(&self) -> Result<u64, StoreError> {
+        retried!(self.options.call_timeout; self.read_overdue_lag())
+    }
+
+    /// Of these releases that are done, those of orders that timed out: the longest time from an order's pay-by to when
+    /// its units were for sale again.
+    pub async fn restock_lag_ms(&self, releases: &[u64]) -> Result<u64, StoreError> {
+        retried!(self.options.call_timeout; self.read_restock_lag(releases))
+    }
+
+    async fn try_take_overdue(&self, how: Overdue) -> Result<Vec<OverdueOrder>, Failure> {
+        let mut transaction = self.pool.begin().await?;
+        let now_ms: u64 =
+            sqlx::query_scalar(concat!("SELECT ", now_ms!())).fetch_one(&mut *transaction).await?;
+        let due: Vec<(u64, u64, u64)> = sqlx::query_as(
+            "SELECT number, pay_by_ms, ask_at_ms FROM orders FORCE INDEX (orders_ask) \
+             WHERE ask_at_ms <= ? ORDER BY ask_at_ms LIMIT ? FOR UPDATE SKIP LOCKED",
+        )
+        .bind(now_ms)
+        .bind(how.limit)
+        .fetch_all(&mut *transaction)
+        .await?;
+        let mut numbers: Vec<_> = due.iter().map(|(number, ..)| *number).collect();
+        numbers.sort_unstable();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX >> DOUBLINGS_MAX);
+        // Not all who were taken together come back together.
+        let first = ms(how.first_delay).max(1);
+        let first = first.saturating_add(fastrand::u64(0..=first.checked_div(4).unwrap_or_default()));
+        execute_among_with(&mut transaction, &PUT_OFF, &numbers, |query| {
+            query.bind(now_ms).bind(ms(how.longest_delay)).bind(first)
+        })
+        .await?;
+        transaction.commit().await?;
+        let order = |(number, pay_by_ms, ask_at_ms)| OverdueOrder {
+            order: OrderNumber(number),
+            overdue_ms: now_ms.saturating_sub(pay_by_ms),
+            waited_ms: now_ms.saturating_sub(ask_at_ms),
+        };
+        Ok(due.into_iter().map(order).collect())
+    }
+
+    /// How many were closed, and those that are of the shards in this database.
+    async fn try_close_overdue(&self, orders: &[OrderNumber]) -> Result<(u64, Vec<OrderNumber>), Failure> {
+        let mut transaction = self.pool.begin().await?;
+        let (_, now_ms) = lock_generation(&mut transaction).await?;
+        let waiting = lock_waiting(&mut transaction, orders).await?;
+        let of_sql = waiting.values().filter(|(.., of_redis)| !of_redis).map(|(_, mark, _)| mark.order);
+        let of_sql: Vec<_> = of_sql.collect();
+        let closing: Vec<_> = waiting.into_values().filter(|(.., of_redis)| *of_redis).collect();
+        let numbers: Vec<_> = closing.iter().map(|(_, mark, _)| mark.order.0).collect();
+        execute_among(&mut transaction, &CLOSE, &numbers).await?;
+        let step = Step {
+            from: Some(OrderState::PendingPayment),
+            to: OrderState::Closed,
+            cause: Cause::TimedOut,
+            reason: "not paid in time",
+        };
+        let closed: Vec<_> = numbers.iter().copied().map(OrderNumber).collect();
+        insert_history(&mut transaction, &closed, step, now_ms).await?;
+        let release = |(user, mark, _): &(UserId, Mark, bool)| Release {
+            id: 0,
+            shard: ShardId::of(*user),
+            user: *user,
+            mark: Mark { state: OrderState::Closed, ..*mark },
+        };
+        let releases: Vec<_> = closing.iter().map(release).collect();
+        insert_ledger_rows(&mut transaction, &releases, now_ms).await?;
+        // Last, and in the order of the SKUs, as settlements do: their rows are what everybody waits for.
+        let mut units: BTreeMap<SkuKey, u64> = BTreeMap::new();
+        for (_, mark, _) in &closing {
+            let sum = units.entry(mark.sku).or_default();
+            *sum = sum.saturating_add(mark.quantity.into());
+        }
+        for (sku, units) in units {
+            give_back(&mut transaction, sku, units).await?;
+        }
+        transaction.commit().await?;
+        Ok((u64::try_from(numbers.len()).unwrap_or(u64::MAX), of_sql))
+    }
+
+    async fn read_overdue_lag(&self) -> Result<u64, Failure> {
+        let lag: Option<u64> = sqlx::query_scalar(concat!(
+            "SELECT CAST(",
+            now_ms!(),
+            " - LEAST(MIN(ask_at_ms), ",
+            now_ms!(),
+            ") AS UNSIGNED) FROM orders"
+        ))
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(lag.unwrap_or_default())
+    }
+
+    async fn read_restock_lag(&self, releases: &[u64]) -> Result<u64, Failure> {
+        let mut connection = self.pool.acquire().await?;
+        let lags: Vec<(u64,)> = read(&mut connection, &RESTOCK_LAG, releases, Reading::bind).await?;
+        Ok(lags.into_iter().map(|(lag_ms,)| lag_ms).max().unwrap_or_default())
+    }
+}
+
+/// Those that wait for their payment, locked, by number; and whether each is of the shards in Redis.
+async fn lock_waiting(
+    connection: &mut MySqlConnection,
+    orders: &[OrderNumber],
+) -> Result<BTreeMap<OrderNumber, (UserId, Mark, bool)>, Failure> {
+    let mut numbers: Vec<_> = orders.iter().map(|order| order.0).collect();
+    numbers.sort_unstable();
+    let rows: Vec<SourcedMarkRow> = read(connection, &LOCK_ORDERS, &numbers, Reading::bind).await?;
+    let mut waiting = BTreeMap::new();
+    for row in rows {
+        let (user, mark, of_redis) = sourced_mark(row)?;
+        if mark.state == OrderState::PendingPayment {
+            waiting.insert(mark.order, (user, mark, of_redis));
+        }
+    }
+    Ok(waiting)
+}
