@@ -19,14 +19,15 @@ use std::path::{Path, PathBuf};
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("protocol", &[]),
     ("stock", &["protocol"]),
-    ("store", &["stock", "protocol"]),
+    ("payment", &["protocol"]),
+    ("store", &["payment", "stock", "protocol"]),
     ("admission", &["protocol"]),
     ("client", &["protocol"]),
     ("config", &["admission"]),
     ("gateway", &["admission", "store", "stock", "protocol"]),
-    ("orders", &["store", "stock", "protocol"]),
-    ("admin", &["admission", "store", "stock", "protocol"]),
-    ("rehearsal", &["client", "admission", "protocol"]),
+    ("orders", &["store", "payment", "stock", "protocol"]),
+    ("admin", &["admission", "store", "payment", "stock", "protocol"]),
+    ("rehearsal", &["client", "admission", "payment", "protocol"]),
     (
         "cli",
         &[
@@ -38,6 +39,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "admission",
             "client",
             "store",
+            "payment",
             "stock",
             "protocol",
         ],
@@ -48,7 +50,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("sqlx", &["store/sql", "rehearsal"]),
     ("redis", &["store/redis"]),
-    ("axum", &["admin"]),
+    ("axum", &["admin", "rehearsal"]),
+    ("hyper", &["payment"]),
+    ("hmac", &["payment"]),
     ("jsonwebtoken", &["admission"]),
     ("ed25519_dalek", &["admission"]),
 ];

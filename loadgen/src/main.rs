@@ -7,6 +7,7 @@ mod flood;
 mod idle;
 mod opening;
 mod output;
+mod paycenter;
 mod sale;
 mod sources;
 mod storm;
@@ -41,6 +42,8 @@ enum Command {
     Churn(churn::ChurnArgs),
     /// Connect all at once, and again after being cut
     Storm(storm::StormArgs),
+    /// Stand in for the payment centre, with faults at given rates, until it is stopped
+    Paycenter(paycenter::PaycenterArgs),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Idle(args) => idle::run(&args),
         Command::Churn(args) => churn::run(&args),
         Command::Storm(args) => storm::run(&args),
+        Command::Paycenter(args) => paycenter::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

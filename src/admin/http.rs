@@ -1,7 +1,9 @@
-//! The operators' HTTP port: /livez, /readyz, /metrics, and /switches and /risk where there are any.
+//! The operators' HTTP port: /livez, /readyz, /metrics, /switches and /risk where there are any, /payments where they are
+//! taken.
 //!
 //! One task of its own on a listener of its own, by default on loopback only. It reads what the process knows of
-//! itself through a [`Probe`], and changes nothing but switches and risk lists. A request that it does not know gets 404.
+//! itself through a [`Probe`], and changes nothing but switches and risk lists; payment notices are handed on. A request
+//! that it does not know gets 404.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -11,14 +13,16 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
 use super::http_risk::{self, Asked, Explanation, RiskView};
+use super::payments::{self, SignedNotice};
 use super::risk::{RiskDone, RiskError, RiskRequest};
 use super::switches::{SetDone, SetError, SetRequest, SwitchView};
+use crate::payment::Answer;
 
 /// What a process tells of itself.
 pub trait Probe: Send + Sync + 'static {
@@ -55,6 +59,11 @@ pub trait Probe: Send + Sync + 'static {
         let _ = asked;
         None
     }
+    /// Takes a payment notice; `None` where none are taken.
+    fn payment_notice(&self, notice: SignedNotice) -> impl Future<Output = Option<Answer>> + Send {
+        let _ = notice;
+        std::future::ready(None)
+    }
 }
 
 /// The switches that a process obeys.
@@ -79,6 +88,7 @@ pub async fn serve<P: Probe>(listener: TcpListener, probe: Arc<P>) -> std::io::R
         .route("/switches", get(switches::<P>).post(set_switch::<P>))
         .route("/risk", get(http_risk::risk::<P>).post(http_risk::change_risk::<P>))
         .route("/risk/explain", get(http_risk::explain::<P>))
+        .route("/payments", post(payments::take::<P>))
         .with_state(probe);
     axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await
 }

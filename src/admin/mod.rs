@@ -7,5 +7,6 @@ pub mod activities;
 pub mod allow_lists;
 pub mod http;
 pub mod http_risk;
+pub mod payments;
 pub mod risk;
 pub mod switches;

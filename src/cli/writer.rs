@@ -1,6 +1,7 @@
 //! `rushgate writer`: the sidecar writer, until SIGTERM or Ctrl-C; then it finishes what it has read. A second signal
 //! ends it at once.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -13,8 +14,10 @@ use super::startup::runtime_of_all_cores;
 use super::stop_signals::StopSignals;
 use super::writer_probe::WriterProbe;
 use super::{ConfigArgs, Failure};
-use crate::config::{Config, KeyFiles, StoreKind};
-use crate::orders::{Settings, Stopped, Writer};
+use crate::config::{Config, KeyFiles, Payment, StoreKind};
+use crate::orders::{PaymentSettings, Settings, Stopped, Writer};
+use crate::payment::Keys;
+use crate::payment::http::Target;
 use crate::store::crash_point;
 use crate::store::shared::Keeper;
 
@@ -39,6 +42,7 @@ pub(super) fn run(args: WriterArgs) -> Result<(), Failure> {
     }
     let config = args.config.load(KeyFiles::Unopened)?;
     if args.check_config {
+        settings(&config)?;
         print("the configuration is fine");
         return Ok(());
     }
@@ -90,6 +94,7 @@ async fn write(config: &Config, log: LogControl) -> Result<(), Failure> {
 
 async fn start(config: &Config, probe: &WriterProbe, log: LogControl) -> Result<Writer, Failure> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
+    let settings = settings(config)?;
     let (sql, redis) = (open_mysql(config).await?, open_redis(config).await?);
     tokio::spawn(LogFollower::begin(redis.clone(), log).await.run());
     let register = || Keeper::register_writer(redis.clone(), sql.clone());
@@ -98,20 +103,49 @@ async fn start(config: &Config, probe: &WriterProbe, log: LogControl) -> Result<
     tokio::spawn(keeper.run());
     let process = registration.process.0;
     tracing::info!(process, generation = registration.generation.0, "registered");
-    let writer = Writer::start(redis, sql, registration, settings(config));
-    probe.works(writer.counters(), state);
+    let writer = Writer::start(redis, sql, registration, settings);
+    probe.works(writer.counters(), state, writer.notices());
     Ok(writer)
 }
 
-fn settings(config: &Config) -> Settings {
+fn settings(config: &Config) -> Result<Settings, Failure> {
     let writer = &config.writer;
-    Settings {
+    Ok(Settings {
         batch_rows_max: writer.batch_rows_max,
         linger: writer.linger,
         rows_per_s: writer.rows_per_s,
         claim_idle: writer.claim_idle,
         preheat_ahead: writer.preheat_ahead,
         trim_keep: writer.trim_keep,
+        payments: payment_settings(&config.payment)?,
         ..Settings::default()
+    })
+}
+
+fn payment_settings(payment: &Payment) -> Result<PaymentSettings, Failure> {
+    let read_keys = |path: &PathBuf| {
+        Keys::read(path, payment.other_key_file.as_deref())
+            .map_err(|error| Failure::cannot_start(error.to_string()))
+    };
+    let read_url = |url: &String| {
+        let read = url.parse::<Target>();
+        read.map_err(|error| Failure::cannot_start(format!("payment.centre_url = {error}")))
+    };
+    let settings = PaymentSettings {
+        keys: payment.key_file.as_ref().map(read_keys).transpose()?,
+        replay_window: payment.replay_window,
+        park_for: payment.park_for,
+        centre: payment.centre_url.as_ref().map(read_url).transpose()?,
+        ask_timeout: payment.ask_timeout,
+        ask_orders_max: payment.ask_orders_max,
+        asks_in_flight: payment.asks_in_flight,
+        retry_max: payment.retry_max,
+        alarm_after: payment.alarm_after,
+    };
+    if settings.centre.is_none() {
+        tracing::info!(
+            "payment.centre_url names no payment centre: orders that are not paid in time stay open"
+        );
     }
+    Ok(settings)
 }

@@ -8,7 +8,9 @@ use tokio::sync::watch;
 
 use super::probe::{put_keeper, single};
 use crate::admin::http::Probe;
-use crate::orders::{Count, Counters};
+use crate::admin::payments::SignedNotice;
+use crate::orders::{Count, Counters, Notices};
+use crate::payment::Answer;
 use crate::stock::calls::ShardId;
 use crate::store::shared::KeeperState;
 
@@ -23,12 +25,18 @@ pub(super) struct WriterProbe {
 struct Working {
     counters: Arc<Counters>,
     keeper: watch::Receiver<KeeperState>,
+    notices: Option<Notices>,
 }
 
 impl WriterProbe {
     /// The writer is there.
-    pub(super) fn works(&self, counters: Arc<Counters>, keeper: watch::Receiver<KeeperState>) {
-        let _ = self.working.set(Working { counters, keeper });
+    pub(super) fn works(
+        &self,
+        counters: Arc<Counters>,
+        keeper: watch::Receiver<KeeperState>,
+        notices: Option<Notices>,
+    ) {
+        let _ = self.working.set(Working { counters, keeper, notices });
     }
 
     /// It takes nothing any more.
@@ -39,7 +47,7 @@ impl WriterProbe {
 
 impl Probe for WriterProbe {
     fn not_ready(&self) -> Vec<&'static str> {
-        let Some(Working { counters, keeper }) = self.working.get() else { return vec!["starting"] };
+        let Some(Working { counters, keeper, .. }) = self.working.get() else { return vec!["starting"] };
         let reasons = [
             (self.stopping.load(Ordering::Relaxed), "stopping"),
             (!counters.redis_answers(), "redis does not answer"),
@@ -52,14 +60,21 @@ impl Probe for WriterProbe {
 
     fn metrics(&self) -> String {
         let mut text = String::new();
-        if let Some(Working { counters, keeper }) = self.working.get() {
+        if let Some(Working { counters, keeper, .. }) = self.working.get() {
             put_counts(&mut text, counters);
             put_keeper(&mut text, *keeper.borrow());
             put_lags(&mut text, counters);
+            put_payment_lags(&mut text, counters);
         }
         let ready = u64::from(self.not_ready().is_empty());
         single(&mut text, "rushgate_writer_ready", "gauge", "1 while it works", ready);
         text
+    }
+
+    async fn payment_notice(&self, notice: SignedNotice) -> Option<Answer> {
+        let Some(Working { notices, .. }) = self.working.get() else { return Some(Answer::Unanswered) };
+        let (timestamp, signature) = (notice.timestamp.as_deref(), notice.signature.as_deref());
+        Some(notices.as_ref()?.take(timestamp, signature, &notice.body).await)
     }
 }
 
@@ -83,6 +98,35 @@ const fn described(count: Count) -> (&'static str, &'static str) {
         Count::Archived => ("archived", "Activities archived"),
         Count::EntriesTrimmed => ("entries_trimmed", "Feed entries trimmed"),
         Count::RateLimitedUs => ("rate_limited_us", "Microseconds that batches waited for the rate limit"),
+        Count::NoticesPaid => ("notices_paid", "Payment notices that paid their order"),
+        Count::NoticesParked => ("notices_parked", "Payment notices whose order was not settled yet"),
+        Count::NoticesRefundDue => ("notices_refund_due", "Payment notices whose money is to be given back"),
+        Count::NoticesWrongAmount => ("notices_wrong_amount", "Of these, because the amount was another"),
+        Count::NoticesUnknownOrder => {
+            ("notices_unknown_order", "Of these, because there cannot be such an order")
+        }
+        Count::NoticesRepeated => ("notices_repeated", "Payment notices that were told before"),
+        Count::NoticesConflicting => {
+            ("notices_conflicting", "Payment notices with the id of another payment")
+        }
+        Count::NoticesForged => {
+            ("notices_forged", "Payment notices that were not signed with a key in force")
+        }
+        Count::NoticesStale => {
+            ("notices_stale", "Payment notices that were signed too long ago, or in the future")
+        }
+        Count::NoticesMalformed => ("notices_malformed", "Signed payment notices that were not understood"),
+        Count::NoticesUnanswered => {
+            ("notices_unanswered", "Payment notices that were not kept, or nobody knows")
+        }
+        Count::Unparked => ("unparked", "Parked payments that found their order, or did not in time"),
+        Count::TimedOut => ("timed_out", "Orders closed because they were not paid in time"),
+        Count::AskedPaid => ("asked_paid", "Overdue orders that the payment centre says are paid"),
+        Count::AskedUnknown => (
+            "asked_unknown",
+            "Answers and silences of the payment centre about orders of which nothing is known",
+        ),
+        Count::AsksFailed => ("asks_failed", "Questions that the payment centre did not answer"),
     }
 }
 
@@ -90,6 +134,28 @@ fn put_counts(text: &mut String, counters: &Counters) {
     for count in Count::ALL {
         let (name, help) = described(count);
         single(text, &format!("rushgate_writer_{name}_total"), "counter", help, counters.get(count));
+    }
+}
+
+fn put_payment_lags(text: &mut String, counters: &Counters) {
+    for (name, help, value) in [
+        (
+            "rushgate_overdue_wait_ms",
+            "How long the order has been due that waits longest for the payment centre to be asked",
+            counters.overdue_ms(),
+        ),
+        (
+            "rushgate_overdue_unknown_ms",
+            "How long an order has been overdue of which the payment centre knew nothing, greatest of the last minutes",
+            counters.unknown_ms(),
+        ),
+        (
+            "rushgate_restock_lag_ms",
+            "From the pay-by of an order that timed out to when its units were for sale again, greatest of the last minute",
+            counters.restock_ms(),
+        ),
+    ] {
+        single(text, name, "gauge", help, value);
     }
 }
 

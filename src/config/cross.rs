@@ -27,10 +27,32 @@ pub(super) fn faults(config: &Config) -> Vec<CrossFault> {
     overrides(config, &mut faults);
     auth(config, &mut faults);
     proxy(config, &mut faults);
+    payment(config, &mut faults);
     if config.store.kind == StoreKind::Redis {
         redis(config, &mut faults);
     }
     faults
+}
+
+fn payment(config: &Config, faults: &mut Vec<CrossFault>) {
+    let payment = &config.payment;
+    if payment.key_file.is_none() {
+        // Else anybody could say that orders are paid, or ask for their close.
+        const WHY: &str = "allowed: only \"\" without payment.key_file, which signs what is said";
+        if let Some(path) = &payment.other_key_file {
+            faults.push(fault(["payment.other_key_file", "payment.key_file"], shown(path), WHY));
+        }
+        if let Some(url) = &payment.centre_url {
+            faults.push(fault(["payment.centre_url", "payment.key_file"], url.as_str(), WHY));
+        }
+    }
+    let twice = payment.ask_timeout.saturating_mul(2);
+    if payment.retry_max < twice {
+        // Else an order is asked about again while the first answer is still waited for.
+        let why = format!("allowed: at least twice payment.ask_timeout, \"{}\"", format_duration(twice));
+        let keys = ["payment.retry_max", "payment.ask_timeout"];
+        faults.push(fault(keys, format_duration(payment.retry_max), &why));
+    }
 }
 
 /// Within this time after a BUY a client without a patience of its own expects to know (protocol.md, 9).
@@ -182,6 +204,8 @@ pub(super) fn unreadable_key_files(config: &Config) -> Vec<CrossFault> {
     if config.store.kind == StoreKind::Redis {
         files.push(("redis.password_file", &config.redis.password_file));
         files.push(("mysql.password_file", &config.mysql.password_file));
+        files.push(("payment.key_file", &config.payment.key_file));
+        files.push(("payment.other_key_file", &config.payment.other_key_file));
     }
     let faults = files.into_iter().filter_map(|(key, path)| {
         let path = path.as_ref()?;

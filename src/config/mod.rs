@@ -30,7 +30,7 @@ pub use self::clients::{Clients, MinVersion};
 pub use self::flagging::{Devices, Effect};
 pub use self::password::PasswordError;
 pub use self::problem::{ConfigErrors, Origin, Problem};
-pub use self::production::{MySql, Redis, Writer};
+pub use self::production::{MySql, Payment, Redis, Writer};
 pub use self::risk::Risk;
 pub use self::sections::{
     Admin, Auth, ConnectionsMax, Gateway, IpOverride, Limits, Rate, Stock, Store, StoreKind, Synchronous,
@@ -55,6 +55,8 @@ pub struct Config {
     pub mysql: MySql,
     /// The sidecar writer.
     pub writer: Writer,
+    /// The payment centre.
+    pub payment: Payment,
     /// Queues in front of the store.
     pub stock: Stock,
     /// Rate limits.

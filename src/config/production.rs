@@ -149,3 +149,55 @@ impl Default for Writer {
         }
     }
 }
+
+/// `[payment]`: what is said between a writer and the payment centre.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Payment {
+    /// Holds the key that both sides sign with; none = no payment notices are taken.
+    #[serde(with = "text::empty_is_none")]
+    pub key_file: Option<PathBuf>,
+    /// Holds one more key that is accepted, while keys are replaced.
+    #[serde(with = "text::empty_is_none")]
+    pub other_key_file: Option<PathBuf>,
+    /// How far from the database's time a notice may have been signed.
+    #[serde(with = "text::duration")]
+    pub replay_window: Duration,
+    /// How long a payment waits for its order to be settled.
+    #[serde(with = "text::duration")]
+    pub park_for: Duration,
+    /// Who is asked to close orders that were not paid in time; none = they stay open.
+    #[serde(with = "text::empty_is_none")]
+    pub centre_url: Option<String>,
+    /// For one answer.
+    #[serde(with = "text::duration")]
+    pub ask_timeout: Duration,
+    /// Orders in one question.
+    pub ask_orders_max: u32,
+    /// Questions of one writer at once.
+    pub asks_in_flight: usize,
+    /// The longest time between two questions about one order.
+    #[serde(with = "text::duration")]
+    pub retry_max: Duration,
+    /// How long an order may be overdue and unknown to the payment centre before the log calls for somebody.
+    #[serde(with = "text::duration")]
+    pub alarm_after: Duration,
+}
+
+impl Default for Payment {
+    fn default() -> Self {
+        const MINUTE: u64 = 60;
+        Self {
+            key_file: None,
+            other_key_file: None,
+            replay_window: Duration::from_secs(5 * MINUTE),
+            park_for: Duration::from_secs(60 * MINUTE),
+            centre_url: None,
+            ask_timeout: Duration::from_secs(5),
+            ask_orders_max: 500,
+            asks_in_flight: 4,
+            retry_max: Duration::from_secs(MINUTE),
+            alarm_after: Duration::from_secs(5 * MINUTE),
+        }
+    }
+}

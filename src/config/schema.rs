@@ -25,8 +25,8 @@ const fn ms(from: u64, to: u64) -> Rule {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-const SECTIONS: [&str; 12] = [
-    "gateway", "admin", "store", "redis", "mysql", "writer", "stock", "limits", "auth", "risk", "clients",
+const SECTIONS: [&str; 13] = [
+    "gateway", "admin", "store", "redis", "mysql", "writer", "payment", "stock", "limits", "auth", "risk", "clients",
     "devices",
 ];
 
@@ -81,6 +81,17 @@ pub(super) const KEYS: &[Key] = &[
     key("writer.claim_idle", ms(1_000, HOUR_MS)),
     key("writer.preheat_ahead", ms(1_000, 24 * HOUR_MS)),
     key("writer.trim_keep", ms(MINUTE_MS, 24 * HOUR_MS)),
+    key("payment.key_file", Rule::Text(0, 4_096)),
+    key("payment.other_key_file", Rule::Text(0, 4_096)),
+    key("payment.replay_window", ms(1_000, HOUR_MS)),
+    key("payment.park_for", ms(MINUTE_MS, 30 * 24 * HOUR_MS)),
+    key("payment.centre_url", Rule::Text(0, 1_024)),
+    key("payment.ask_timeout", ms(100, MINUTE_MS)),
+    key("payment.ask_orders_max", Rule::Whole(1, 1_000)),
+    key("payment.asks_in_flight", Rule::Whole(1, 64)),
+    // The gauge of what is unknown remembers ten minutes.
+    key("payment.retry_max", ms(1_000, 10 * MINUTE_MS)),
+    key("payment.alarm_after", ms(1_000, 24 * HOUR_MS)),
     key("stock.queue_items_max", Rule::Whole(1, 1_000_000)),
     key("stock.batch_items_max", Rule::Whole(1, 4_096)),
     // Clients wait for an answer for their patience and 10 s more; `cross` compares these two with others.

@@ -2,9 +2,15 @@
 //! whoever is asked for metrics.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use super::payments::Peak;
 use crate::stock::calls::{SHARDS, ShardId};
 use crate::store::redis::Backlog;
+
+/// As long as the longest time between two questions about one order may be.
+const UNKNOWN_WINDOW: Duration = Duration::from_secs(600);
+const RESTOCK_WINDOW: Duration = Duration::from_secs(60);
 
 /// One counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +49,43 @@ pub enum Count {
     EntriesTrimmed,
     /// Microseconds that batches waited for the rate limit.
     RateLimitedUs,
+    /// Payment notices that paid their order.
+    NoticesPaid,
+    /// Payment notices whose order was not settled yet.
+    NoticesParked,
+    /// Payment notices whose money is to be given back.
+    NoticesRefundDue,
+    /// Of these, because the amount was another.
+    NoticesWrongAmount,
+    /// Of these, because there cannot be such an order.
+    NoticesUnknownOrder,
+    /// Payment notices that were told before.
+    NoticesRepeated,
+    /// Payment notices with the id of another payment.
+    NoticesConflicting,
+    /// Payment notices that were not signed with a key in force.
+    NoticesForged,
+    /// Payment notices that were signed too long ago, or in the future.
+    NoticesStale,
+    /// Signed payment notices that were not understood.
+    NoticesMalformed,
+    /// Payment notices that were not kept, or nobody knows.
+    NoticesUnanswered,
+    /// Parked payments that found their order, or did not in time.
+    Unparked,
+    /// Orders closed because they were not paid in time.
+    TimedOut,
+    /// Overdue orders that the payment centre says are paid.
+    AskedPaid,
+    /// Answers and silences of the payment centre about orders of which nothing is known.
+    AskedUnknown,
+    /// Questions that the payment centre did not answer.
+    AsksFailed,
 }
 
 impl Count {
     /// Every one of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 33] = [
         Self::EntriesRead,
         Self::EntriesClaimed,
         Self::EntriesAcknowledged,
@@ -65,6 +103,22 @@ impl Count {
         Self::Archived,
         Self::EntriesTrimmed,
         Self::RateLimitedUs,
+        Self::NoticesPaid,
+        Self::NoticesParked,
+        Self::NoticesRefundDue,
+        Self::NoticesWrongAmount,
+        Self::NoticesUnknownOrder,
+        Self::NoticesRepeated,
+        Self::NoticesConflicting,
+        Self::NoticesForged,
+        Self::NoticesStale,
+        Self::NoticesMalformed,
+        Self::NoticesUnanswered,
+        Self::Unparked,
+        Self::TimedOut,
+        Self::AskedPaid,
+        Self::AskedUnknown,
+        Self::AsksFailed,
     ];
 
     const fn index(self) -> usize {
@@ -97,6 +151,10 @@ pub struct Counters {
     lags: [Lag; SHARDS],
     redis_answers: AtomicBool,
     sql_answers: AtomicBool,
+    /// How long the order has been due that waits longest for the payment centre to be asked.
+    overdue_ms: AtomicU64,
+    unknown_ms: Peak,
+    restock_ms: Peak,
 }
 
 impl Default for Counters {
@@ -106,6 +164,9 @@ impl Default for Counters {
             lags: std::array::from_fn(|_| Lag::default()),
             redis_answers: AtomicBool::new(true),
             sql_answers: AtomicBool::new(true),
+            overdue_ms: AtomicU64::new(0),
+            unknown_ms: Peak::over(UNKNOWN_WINDOW),
+            restock_ms: Peak::over(RESTOCK_WINDOW),
         }
     }
 }
@@ -133,6 +194,33 @@ impl Counters {
     /// Whether the database answered at the last look.
     pub fn sql_answers(&self) -> bool {
         self.sql_answers.load(Ordering::Relaxed)
+    }
+
+    /// For how long an order has been due that waits for the payment centre to be asked about it; 0: none waits.
+    pub fn overdue_ms(&self) -> u64 {
+        self.overdue_ms.load(Ordering::Relaxed)
+    }
+
+    /// For how long an order has been overdue of which the payment centre knew nothing, in the last minutes.
+    pub fn unknown_ms(&self) -> u64 {
+        self.unknown_ms.read(Instant::now())
+    }
+
+    /// The longest time from an order's pay-by to when its units were for sale again, in the last minute or two.
+    pub fn restock_ms(&self) -> u64 {
+        self.restock_ms.read(Instant::now())
+    }
+
+    pub(super) fn set_overdue(&self, lag_ms: u64) {
+        self.overdue_ms.store(lag_ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_unknown(&self, overdue_ms: u64) {
+        self.unknown_ms.note(overdue_ms, Instant::now());
+    }
+
+    pub(super) fn note_restock(&self, lag_ms: u64) {
+        self.restock_ms.note(lag_ms, Instant::now());
     }
 
     pub(super) fn add(&self, count: Count, more: u64) {

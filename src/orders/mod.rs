@@ -3,7 +3,8 @@
 //!
 //! [`Writer`] is a set of tasks of one process; any number of processes share the work. Three tasks pass batches on
 //! (`reader` → `settler` → `finisher`, bounded), one task each drives loads, preheats, the ledger and the outbox, the
-//! end of activities, the trimming of feeds. Each may die at any instant: what was taken from a feed stays pending
+//! end of activities, the trimming of feeds, payments that came early; a few ask the payment centre about orders that were
+//! not paid in time. Each may die at any instant: what was taken from a feed stays pending
 //! there until it is settled, everything else is a row in SQL that stays due until it is done.
 //!
 //! It never decides about a unit and never talks to a client. While Redis or SQL is away it tries again, more and more
@@ -19,6 +20,7 @@ mod loads;
 mod monitor;
 mod owed;
 mod pace;
+mod payments;
 mod put_back;
 mod read_ahead;
 mod reader;
@@ -29,5 +31,6 @@ mod upkeep;
 mod writer;
 
 pub use counters::{Count, Counters, ShardLag};
+pub use payments::{Notices, PaymentSettings};
 pub use settings::Settings;
 pub use writer::{Stopped, Writer};

@@ -21,12 +21,14 @@ impl Chore for Monitor {
     async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
         let (redis, sql) = tokio::join!(
             tokio::time::timeout(LOOK_TIMEOUT, look_at_redis(context)),
-            tokio::time::timeout(LOOK_TIMEOUT, context.sql.generation()),
+            tokio::time::timeout(LOOK_TIMEOUT, context.sql.overdue_lag_ms()),
         );
         context.counters.set_redis_answers(matches!(redis, Ok(Ok(()))));
         context.counters.set_sql_answers(matches!(sql, Ok(Ok(_))));
         redis.unwrap_or_else(|_| Err(StoreError::Unavailable("Redis takes too long".to_owned())))?;
-        sql.unwrap_or_else(|_| Err(StoreError::Unavailable("the database takes too long".to_owned())))?;
+        let overdue =
+            sql.unwrap_or_else(|_| Err(StoreError::Unavailable("the database takes too long".to_owned())))?;
+        context.counters.set_overdue(overdue);
         Ok(Next::Later)
     }
 }

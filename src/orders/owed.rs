@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+
 use super::chore::{Chore, Next};
 use super::context::Context;
 use super::counters::Count;
-use crate::protocol::UserId;
+use crate::protocol::{OrderState, UserId};
 use crate::stock::calls::{Gen, Mark, SHARDS, ShardId};
 use crate::store::StoreError;
 use crate::store::crash_point;
@@ -38,21 +40,15 @@ impl Chore for Ledger {
             return Ok(Next::Later);
         }
         let generation = context.sql.generation().await?;
-        let (mut done, mut failed) = (Vec::new(), None);
-        for row in &due {
-            match release(context, generation, row).await {
-                Ok(true) => done.push(row.id),
-                Ok(false) => {}
-                Err(error) => failed = Some(error),
-            }
-            if context.stop.is_asked() {
-                break;
-            }
-        }
+        let is_timed_out = due.iter().any(|row| row.mark.state == OrderState::Closed);
+        let (done, failed) = release_all(context, generation, due).await;
         if !done.is_empty() {
             context.sql.releases_done(&done).await?;
             crash_point::pass("writer.after_releases_done");
             context.counters.add_len(Count::Releases, done.len());
+            if is_timed_out {
+                context.counters.note_restock(context.sql.restock_lag_ms(&done).await?);
+            }
         }
         match failed {
             Some(error) => Err(error),
@@ -60,6 +56,50 @@ impl Chore for Ledger {
             None => Ok(Next::AtOnce),
         }
     }
+}
+
+/// Releases in each shard one after the other, and in the shards side by side; what is done, and why some is not.
+async fn release_all(
+    context: &Context,
+    generation: Gen,
+    due: Vec<mysql::Release>,
+) -> (Vec<u64>, Option<StoreError>) {
+    let mut by_shard: [Vec<mysql::Release>; SHARDS] = Default::default();
+    for row in due {
+        if let Some(rows) = by_shard.get_mut(row.shard.index()) {
+            rows.push(row);
+        }
+    }
+    let mut shards = JoinSet::new();
+    for rows in by_shard.into_iter().filter(|rows| !rows.is_empty()) {
+        let context = context.clone();
+        shards.spawn(async move {
+            let (mut done, mut failed) = (Vec::new(), None);
+            for row in &rows {
+                match release(&context, generation, row).await {
+                    Ok(true) => done.push(row.id),
+                    Ok(false) => {}
+                    Err(error) => failed = Some(error),
+                }
+                if context.stop.is_asked() {
+                    break;
+                }
+            }
+            (done, failed)
+        });
+    }
+    let (mut done, mut failed) = (Vec::new(), None);
+    while let Some(shard) = shards.join_next().await {
+        match shard {
+            Ok((some, error)) => {
+                done.extend(some);
+                failed = error.or(failed);
+            }
+            // Only a panic ends a shard like that; its rows stay due.
+            Err(error) => tracing::error!(%error, "giving units back to a shard broke off"),
+        }
+    }
+    (done, failed)
 }
 
 /// Whether the shard has answered: its answer is the same however often it is asked.
@@ -71,7 +111,7 @@ async fn release(context: &Context, generation: Gen, row: &mysql::Release) -> Re
     crash_point::pass("writer.after_release");
     match answer {
         Ok(Guarded::Done(outcome)) => {
-            tracing::info!(
+            tracing::debug!(
                 %activity, sku = %mark.sku.sku, user = %row.user, order = %mark.order, quantity = mark.quantity,
                 units_back = outcome == Release::Released,
                 "an order that is over is told to its shard"

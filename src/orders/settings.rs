@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::payments::PaymentSettings;
+
 /// How a writer works. Durations are of its own clock unless a field says otherwise.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -19,6 +21,8 @@ pub struct Settings {
     pub trim_keep: Duration,
     /// After a stop is asked for, how long what was read may take to be settled.
     pub stop_timeout: Duration,
+    /// Payments, and what is not paid.
+    pub payments: PaymentSettings,
 }
 
 impl Default for Settings {
@@ -31,6 +35,7 @@ impl Default for Settings {
             preheat_ahead: Duration::from_secs(600),
             trim_keep: Duration::from_secs(600),
             stop_timeout: Duration::from_secs(10),
+            payments: PaymentSettings::default(),
         }
     }
 }

@@ -14,6 +14,7 @@ use super::finisher::Finisher;
 use super::loads::{Loads, Preheats};
 use super::monitor::Monitor;
 use super::owed::{Ledger, Outbox};
+use super::payments::{Notices, Overdues, Parked};
 use super::put_back::PutBack;
 use super::reader::Reader;
 use super::settings::Settings;
@@ -33,6 +34,7 @@ pub struct Writer {
     sql: MySqlInstallation,
     process: ProcessNumber,
     counters: Arc<Counters>,
+    notices: Option<Notices>,
     stop_timeout: Duration,
     stop: watch::Sender<Option<Instant>>,
     /// Settler and finisher: whether each came to its end.
@@ -83,7 +85,18 @@ impl Writer {
         others.spawn(chore::run(Processes::default(), context.clone()));
         others.spawn(chore::run(Recoveries, context.clone()));
         others.spawn(chore::run(Monitor, context.clone()));
+        others.spawn(chore::run(Parked::default(), context.clone()));
+        for _ in 0..context.settings.payments.asks_in_flight {
+            if let Some(overdues) = Overdues::new(&context) {
+                others.spawn(chore::run(overdues, context.clone()));
+            }
+        }
+        let payments = &context.settings.payments;
+        let notices = payments.keys.clone().map(|keys| {
+            Notices::new(sql.clone(), Arc::clone(&context.counters), keys, payments.replay_window)
+        });
         Self {
+            notices,
             sql,
             process: registration.process,
             counters: Arc::clone(&context.counters),
@@ -102,6 +115,11 @@ impl Writer {
     /// What it counts.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
+    }
+
+    /// Who takes payment notices, if a key is there to check them with. Works until the process ends.
+    pub fn notices(&self) -> Option<Notices> {
+        self.notices.clone()
     }
 
     /// Reads no more, settles and acknowledges what was read, and ends the registration.

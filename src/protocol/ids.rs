@@ -98,7 +98,7 @@ impl OrderState {
     pub const fn may_become(self, next: Self) -> bool {
         match self {
             Self::Reserved => matches!(next, Self::Recorded | Self::PendingPayment | Self::Failed),
-            Self::Recorded => matches!(next, Self::PendingPayment | Self::Failed),
+            Self::Recorded => matches!(next, Self::PendingPayment | Self::Closed | Self::Failed),
             Self::PendingPayment => matches!(next, Self::Paid | Self::Closed),
             Self::Closed => matches!(next, Self::RefundDue),
             Self::Paid | Self::Failed | Self::RefundDue => false,

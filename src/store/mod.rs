@@ -9,7 +9,6 @@ pub mod catalog;
 pub mod crash_point;
 pub mod devices;
 pub mod failures;
-pub mod payments;
 pub mod redis;
 pub mod risk;
 pub mod sessions;

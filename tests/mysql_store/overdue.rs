@@ -34,7 +34,7 @@ async fn overdue_orders_are_shared_among_writers_without_a_leader() {
             let mut in_vain = 0;
             // One that meets nothing but locked rows is told of none; it looks again.
             while in_vain < 20 {
-                let some = sql.take_overdue(HOW).await.unwrap();
+                let some = sql.take_overdue(HOW).await.unwrap().orders;
                 in_vain = if some.is_empty() { in_vain + 1 } else { 0 };
                 taken.extend(some);
             }
@@ -57,8 +57,8 @@ async fn an_order_of_which_nothing_is_known_comes_back_later_and_later() {
     assert!(scene.sql.overdue_lag_ms().await.unwrap() >= 5000);
     let mut delays = Vec::new();
     for _ in 0..4 {
-        assert_eq!(scene.sql.take_overdue(HOW).await.unwrap().len(), 1);
-        assert_eq!(scene.sql.take_overdue(HOW).await.unwrap().len(), 0);
+        assert_eq!(scene.sql.take_overdue(HOW).await.unwrap().orders.len(), 1);
+        assert_eq!(scene.sql.take_overdue(HOW).await.unwrap().orders.len(), 0);
         let left =
             "SELECT CAST(ask_at_ms AS SIGNED) - CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED) FROM orders";
         delays.push(scene.count(left).await);
@@ -104,7 +104,9 @@ async fn rule_14_a_payment_and_a_close_that_meet_leave_no_unit_out_and_no_money_
     let mut tasks = tokio::task::JoinSet::new();
     for some in orders.chunks(20) {
         let (sql, some) = (scene.sql.clone(), some.to_vec());
-        tasks.spawn(async move { drop(sql.close_overdue(&some).await.unwrap()) });
+        tasks.spawn(async move {
+            sql.close_overdue(&some).await.unwrap();
+        });
     }
     for order in orders.iter().rev().copied() {
         let sql = scene.sql.clone();
@@ -117,8 +119,8 @@ async fn rule_14_a_payment_and_a_close_that_meet_leave_no_unit_out_and_no_money_
         done.unwrap();
     }
     let (paid, refund_due) = (
-        scene.count("SELECT COUNT(*) FROM orders WHERE state = 3").await as u64,
-        scene.count("SELECT COUNT(*) FROM orders WHERE state = 6").await as u64,
+        scene.count("SELECT COUNT(*) FROM orders WHERE state = 3").await.cast_unsigned(),
+        scene.count("SELECT COUNT(*) FROM orders WHERE state = 6").await.cast_unsigned(),
     );
     assert_eq!(paid + refund_due, 200);
     assert_eq!(scene.stock(1).await, (1000 - paid, paid));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use rushgate::payment::{Notice, Payment, PaymentId, PaymentState, RefundCause};
 use rushgate::protocol::{OrderNumber, OrderState};
-use rushgate::store::payments::{Notice, Payment, PaymentId, PaymentState, RefundCause};
 use rushgate::store::sql::mysql::{CloseOutcome, ProcessKind, Reservation, Settlement};
 
 use crate::fixture::{Scene, reservation};
@@ -33,7 +33,7 @@ impl Scene {
     }
 
     pub async fn now_ms(&self) -> u64 {
-        self.count("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)").await as u64
+        self.count("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)").await.cast_unsigned()
     }
 
     pub async fn pay(&self, payment: &Payment) -> Notice {

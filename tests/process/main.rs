@@ -24,6 +24,7 @@ mod funnel;
 mod house;
 mod lease;
 mod operators;
+mod payments;
 mod production;
 mod rate_switches;
 mod recoveries;

@@ -89,6 +89,11 @@ impl WriterProcess {
         self.child.wait().unwrap();
     }
 
+    /// Where its admin port is.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin.unwrap()
+    }
+
     /// Status and body.
     pub(crate) fn http(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.admin.unwrap()).unwrap();

@@ -55,7 +55,7 @@ pub use leadership::{Leadership, RecoveryRecord};
 pub use loads::{LoadRecord, ShardLoad};
 pub use open::{MySqlOpenError, MySqlOptions};
 pub use operator::MySqlRefused;
-pub use overdue::{Overdue, OverdueOrder};
+pub use overdue::{Overdue, OverdueOrder, Taken};
 pub use payments::{Refund, Unparked};
 pub use preheat::Preheat;
 pub use processes::{ProcessKind, RecoveryNotice, Renewal};

@@ -9,8 +9,8 @@ use sqlx::MySqlConnection;
 
 use super::failure::Failure;
 use super::statements::{Shapes, Writing, write};
+use crate::payment::Cause;
 use crate::protocol::{OrderNumber, OrderState};
-use crate::store::payments::Cause;
 
 /// Characters of a reason that are kept.
 const REASON_CHARS_MAX: usize = 255;

@@ -21,10 +21,10 @@ use super::orders::{SourcedMarkRow, sourced_mark};
 use super::releases::{Release, insert_ledger_rows};
 use super::reservation::MySqlStore;
 use super::statements::{Reading, Shapes, execute_among, execute_among_with, read};
+use crate::payment::Cause;
 use crate::protocol::{OrderNumber, OrderState, SkuKey, UserId};
 use crate::stock::calls::{Mark, ShardId};
 use crate::store::StoreError;
-use crate::store::payments::Cause;
 
 /// The delay is not doubled more often than that.
 const DOUBLINGS_MAX: u32 = 16;
@@ -71,6 +71,15 @@ pub struct Overdue {
     pub longest_delay: Duration,
 }
 
+/// What was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The database's time, in Unix milliseconds.
+    pub now_ms: u64,
+    /// The longest due first.
+    pub orders: Vec<OverdueOrder>,
+}
+
 /// An order to ask the payment centre about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverdueOrder {
@@ -84,7 +93,7 @@ pub struct OverdueOrder {
 
 impl MySqlInstallation {
     /// Takes orders whose turn it is, the longest due first; nobody else is given them before the delay is over.
-    pub async fn take_overdue(&self, how: Overdue) -> Result<Vec<OverdueOrder>, StoreError> {
+    pub async fn take_overdue(&self, how: Overdue) -> Result<Taken, StoreError> {
         retried!(self.options.call_timeout; self.try_take_overdue(how))
     }
 
@@ -113,7 +122,7 @@ impl MySqlInstallation {
         retried!(self.options.call_timeout; self.read_restock_lag(releases))
     }
 
-    async fn try_take_overdue(&self, how: Overdue) -> Result<Vec<OverdueOrder>, Failure> {
+    async fn try_take_overdue(&self, how: Overdue) -> Result<Taken, Failure> {
         let mut transaction = self.pool.begin().await?;
         let now_ms: u64 =
             sqlx::query_scalar(concat!("SELECT ", now_ms!())).fetch_one(&mut *transaction).await?;
@@ -141,7 +150,7 @@ impl MySqlInstallation {
             overdue_ms: now_ms.saturating_sub(pay_by_ms),
             waited_ms: now_ms.saturating_sub(ask_at_ms),
         };
-        Ok(due.into_iter().map(order).collect())
+        Ok(Taken { now_ms, orders: due.into_iter().map(order).collect() })
     }
 
     /// How many were closed, and those that are of the shards in this database.

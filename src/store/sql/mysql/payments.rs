@@ -15,9 +15,9 @@ use super::failure::{Failure, order_state, retried};
 use super::order_rows::lock_generation;
 use super::order_states::{Step, advance, owe_mark};
 use super::statements::{Reading, Shapes, read};
+use crate::payment::{Notice, Owed, Payment, PaymentId, PaymentState, RefundCause, Verdict, judge};
 use crate::protocol::{OrderNumber, OrderState};
 use crate::store::StoreError;
-use crate::store::payments::{Notice, Owed, Payment, PaymentId, PaymentState, RefundCause, Verdict, judge};
 
 /// Numbers below are the sequence within a process (rule 17).
 const SEQUENCE_BITS: u32 = 36;

@@ -13,10 +13,10 @@ use super::order_rows::{give_back, lock_generation};
 use super::order_states::{Step, insert_history};
 use super::orders::placed_mark;
 use super::statements::{Shapes, Writing, execute_among, write};
+use crate::payment::Cause;
 use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Mark, ShardId};
 use crate::store::StoreError;
-use crate::store::payments::Cause;
 
 static LEDGER_DONE: LazyLock<Shapes> = LazyLock::new(|| {
     let head = concat!("UPDATE ledger SET done = 1, done_at_ms = ", now_ms!(), " WHERE done = 0 AND id IN (");

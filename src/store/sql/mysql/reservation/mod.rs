@@ -21,10 +21,10 @@ use super::order_rows::lock_generation;
 use super::order_states::{Step, insert_history};
 use super::releases::CloseOutcome;
 use super::{MySqlInstallation, ProcessKind, orders};
+use crate::payment::Cause;
 use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Call, Change, Mark, Reply, SHARDS, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue, Ended};
-use crate::store::payments::Cause;
 use crate::store::sql::batch::Batch;
 use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
 

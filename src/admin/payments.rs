@@ -1,0 +1,67 @@
+//! Payment notices on the operators' port: the HTTP around them. What they say and whether they are good is for
+//! whoever the [`Probe`] hands them to.
+//!
+//! A body is read within a time and up to a length, so that whoever dribbles or floods holds a little memory and a
+//! connection, nothing more. It comes from anywhere that reaches the port: its signature says whose it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+
+use super::http::{Probe, json as answer, refused};
+use crate::payment::{NOTICE_BYTES_MAX, SIGNATURE_HEADER, TIMESTAMP_HEADER};
+
+const BODY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A notice as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedNotice {
+    /// When it was signed, as the header says; `None` if there is none, or several.
+    pub timestamp: Option<String>,
+    /// The signature, likewise.
+    pub signature: Option<String>,
+    /// What was signed.
+    pub body: Bytes,
+}
+
+pub(super) async fn take<P: Probe>(State(probe): State<Arc<P>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = match read(body).await {
+        Ok(body) => body,
+        Err((status, why)) => return refused(status, why),
+    };
+    let header = |name| only(&parts.headers, name);
+    let notice =
+        SignedNotice { timestamp: header(TIMESTAMP_HEADER), signature: header(SIGNATURE_HEADER), body };
+    match probe.payment_notice(notice).await {
+        Some(taken) => {
+            let status = StatusCode::from_u16(taken.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            answer(status, &taken.body())
+        }
+        None => refused(
+            StatusCode::NOT_FOUND,
+            "no payment notices are taken here; a writer takes them, with payment.key_file",
+        ),
+    }
+}
+
+async fn read(body: Body) -> Result<Bytes, (StatusCode, &'static str)> {
+    match tokio::time::timeout(BODY_PATIENCE, to_bytes(body, NOTICE_BYTES_MAX)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => {
+            Err((StatusCode::PAYLOAD_TOO_LARGE, "no notice is longer than 4096 bytes; or it broke off"))
+        }
+        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body did not come within five seconds")),
+    }
+}
+
+/// A header that comes twice says nothing.
+fn only(headers: &HeaderMap, name: &str) -> Option<String> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then(|| value.to_str().ok().map(str::to_owned))?
+}

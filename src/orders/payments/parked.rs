@@ -1,0 +1,46 @@
+//! Payments that wait for their orders: judged again where the order has gone on some other way than by a settlement,
+//! and due for refund when it never came.
+
+use std::time::Duration;
+
+use super::notices::tell_refund;
+use crate::orders::chore::{Chore, Next};
+use crate::orders::context::Context;
+use crate::orders::counters::Count;
+use crate::payment::PaymentState;
+use crate::protocol::OrderNumber;
+use crate::store::StoreError;
+use crate::store::crash_point;
+
+/// Payments in one step.
+const PAGE: u32 = 256;
+
+/// Looks at them.
+#[derive(Debug, Default)]
+pub(in crate::orders) struct Parked {
+    /// Payments of orders up to this one were looked at in this pass.
+    after: Option<OrderNumber>,
+}
+
+impl Chore for Parked {
+    const WHAT: &'static str = "looking after payments that came before their orders";
+    const INTERVAL: Duration = Duration::from_secs(2);
+
+    async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
+        let park_for = context.settings.payments.park_for;
+        let (unparked, next) =
+            context.sql.judge_parked(park_for, self.after.unwrap_or(OrderNumber(0)), PAGE).await?;
+        crash_point::pass("writer.after_parked");
+        for one in unparked {
+            context.counters.add(Count::Unparked, 1);
+            match one.state {
+                PaymentState::RefundDue(cause) => tell_refund(&one.payment, cause),
+                PaymentState::Applied | PaymentState::Parked => tracing::info!(
+                    payment = one.payment.id.as_str(), order = %one.payment.order, "a payment has found its order"
+                ),
+            }
+        }
+        self.after = next;
+        Ok(if next.is_some() { Next::AtOnce } else { Next::Later })
+    }
+}
