@@ -20,6 +20,7 @@ use crate::store::sql::mysql;
 
 /// Rows in one step.
 const PAGE: u32 = 256;
+const PAGE_ROWS: usize = 256;
 
 /// Gives units back.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ impl Chore for Ledger {
     async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
         let due = context.sql.due_releases(self.after, PAGE).await?;
         // What fails now comes again in the next pass, after everything behind it.
-        self.after = due.last().map_or(0, |row| row.id);
+        self.after = self.next(context, &due).await?;
         if due.is_empty() {
             return Ok(Next::Later);
         }
@@ -55,6 +56,19 @@ impl Chore for Ledger {
             None if done.is_empty() => Ok(Next::Later),
             None => Ok(Next::AtOnce),
         }
+    }
+}
+
+impl Ledger {
+    /// Where to go on. Behind a first page that is full, writers part: each goes on somewhere in what is due, so that
+    /// together they give back many units faster than one of them. What all of them skip is the next pass's.
+    async fn next(&self, context: &Context, due: &[mysql::Release]) -> Result<u64, StoreError> {
+        let Some(last) = due.last().filter(|_| due.len() >= PAGE_ROWS) else { return Ok(0) };
+        if self.after > 0 {
+            return Ok(last.id);
+        }
+        let newest = context.sql.newest_due_release().await?.max(last.id);
+        Ok(fastrand::u64(last.id..=newest))
     }
 }
 

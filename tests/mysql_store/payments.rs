@@ -12,7 +12,7 @@ const WINDOW: Duration = Duration::from_secs(300);
 /// Of one unit of any SKU here.
 const PRICE: u64 = 100;
 
-const fn kept(state: PaymentState) -> Notice {
+pub const fn kept(state: PaymentState) -> Notice {
     Notice::Kept { state, repeated: false }
 }
 

@@ -118,3 +118,17 @@ async fn a_malformed_entry_is_kept_once() {
     let [letter] = letters.as_slice() else { panic!("{letters:?}") };
     assert_eq!((letter.shard, letter.entry, letter.reason.len()), (shard, (Gen(2), 9), 1000));
 }
+
+#[tokio::test]
+async fn the_newest_release_that_is_due_is_known() {
+    let scene = Scene::with_stock(&[(1, 100)]).await;
+    assert_eq!(scene.sql.newest_due_release().await.unwrap(), 0);
+    scene.settle(&reservations(3)).await;
+    for order in [1001, 1002, 1003] {
+        scene.sql.close_order(OrderNumber(order), "unpaid").await.unwrap();
+    }
+    let due = scene.sql.due_releases(0, 10).await.unwrap();
+    assert_eq!(scene.sql.newest_due_release().await.unwrap(), due[2].id);
+    scene.sql.releases_done(&[due[2].id]).await.unwrap();
+    assert_eq!(scene.sql.newest_due_release().await.unwrap(), due[1].id);
+}

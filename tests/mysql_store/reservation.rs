@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rushgate::payment::{PaymentState, RefundCause};
 use rushgate::protocol::{OrderNumber, OrderState, SkuId, UserId};
 use rushgate::stock::calls::{CallBody, Change, Gen, ItemAnswer, SHARDS, ShardId};
 use rushgate::store::catalog::Catalogue;
@@ -14,6 +15,7 @@ use rushgate::store::{FeedRead, ReservationStore};
 
 use crate::fixture::{ACTIVITY, Scene, options, reservation, sku};
 use crate::installation::Process;
+use crate::payments::{kept, payment};
 
 /// Redis has a hundred units of SKU 1, the database 160.
 async fn scene() -> (Scene, Arc<MySqlStore>) {
@@ -147,4 +149,38 @@ async fn an_activity_that_ends_sells_nothing_and_takes_units_back() {
     assert_eq!(events[0].change, Change::Marked(vec![(user, mark)]), "who tails the feed learns of it");
     assert_eq!(events[0].counters[0].sku.sku, SkuId(1));
     assert_eq!(scene.sql.due_releases(0, 10).await.unwrap(), [], "no ledger: the units are here");
+}
+
+#[tokio::test]
+async fn what_the_database_itself_sold_is_paid_or_closed_and_told_by_its_feed() {
+    let (scene, store) = scene().await;
+    let mut process = Process::start(Arc::clone(&store)).await;
+    let (user, shard) = (UserId(1), ShardId::of(UserId(1)));
+    let other = (2..1000).map(UserId).find(|user| ShardId::of(*user) == shard).unwrap();
+    let items = vec![process.item(user, sku(1), 2), process.item(other, sku(1), 1)];
+    let (paid, unpaid) = (items[0].order, items[1].order);
+    let call = process.reserve(shard, items);
+    let sold = process.done(&call).await;
+    assert_eq!(scene.pay(&payment("p", paid.0, 200)).await, kept(PaymentState::Applied));
+    scene.execute("UPDATE orders SET pay_by_ms = pay_by_ms - 1000000").await;
+    assert_eq!(scene.sql.close_overdue(&[paid, unpaid]).await.unwrap(), 1);
+    assert_eq!(free(&store, shard).await, 8);
+    let late = kept(PaymentState::RefundDue(RefundCause::OrderClosed));
+    assert_eq!(scene.pay(&payment("late", unpaid.0, 100)).await, late);
+    let mut after = [(Gen(0), u64::MAX); SHARDS];
+    after[shard.index()].1 = sold.seq;
+    let news = store.read_feeds(&after, Duration::ZERO).await.unwrap();
+    let [(_, FeedRead::Events(events))] = news.as_slice() else { panic!("{news:?}") };
+    let told = |event: &rushgate::stock::calls::Event| match &event.change {
+        Change::Marked(marks) => (marks[0].0, marks[0].1.state),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        events.iter().map(told).collect::<Vec<_>>(),
+        [(user, OrderState::Paid), (other, OrderState::Closed), (other, OrderState::RefundDue)]
+    );
+    // Nothing of it is Redis's.
+    assert_eq!(scene.sql.due_releases(0, 10).await.unwrap(), []);
+    assert_eq!(scene.sql.due_marks(0, 10).await.unwrap(), []);
+    assert_eq!(scene.count("SELECT COUNT(*) FROM order_history").await, 3);
 }

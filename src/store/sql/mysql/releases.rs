@@ -90,6 +90,11 @@ impl MySqlInstallation {
         retried!(self.options.call_timeout; self.read_releases(after, limit))
     }
 
+    /// The id of the newest release that is due; 0: none is.
+    pub async fn newest_due_release(&self) -> Result<u64, StoreError> {
+        retried!(self.options.call_timeout; self.read_newest_release())
+    }
+
     /// Redis has executed these releases, or knows no such mark any more.
     pub async fn releases_done(&self, ids: &[u64]) -> Result<(), StoreError> {
         retried!(self.options.call_timeout; self.mark_done(&LEDGER_DONE, ids))
@@ -126,6 +131,12 @@ impl MySqlInstallation {
         .fetch_all(&self.pool)
         .await?;
         rows.into_iter().map(release).collect()
+    }
+
+    async fn read_newest_release(&self) -> Result<u64, Failure> {
+        let newest: Option<u64> =
+            sqlx::query_scalar("SELECT MAX(id) FROM ledger WHERE done = 0").fetch_one(&self.pool).await?;
+        Ok(newest.unwrap_or_default())
     }
 
     async fn read_marks(&self, after: u64, limit: u32) -> Result<Vec<MarkUpdate>, Failure> {
