@@ -26,8 +26,8 @@ const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
 const SECTIONS: [&str; 13] = [
-    "gateway", "admin", "store", "redis", "mysql", "writer", "payment", "stock", "limits", "auth", "risk", "clients",
-    "devices",
+    "gateway", "admin", "store", "redis", "mysql", "writer", "payment", "stock", "limits", "auth", "risk",
+    "clients", "devices",
 ];
 
 pub(super) const KEYS: &[Key] = &[

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use rushgate::payment::{Notice, Payment, PaymentId, PaymentState, RefundCause};
 use rushgate::protocol::{OrderNumber, OrderState};
+use rushgate::stock::calls::Gen;
 use rushgate::store::sql::mysql::{CloseOutcome, ProcessKind, Reservation, Settlement};
+use sqlx::Connection;
 
-use crate::fixture::{Scene, reservation};
+use crate::fixture::{Scene, reservation, server};
 
 const WINDOW: Duration = Duration::from_secs(300);
 /// Of one unit of any SKU here.
@@ -113,7 +115,7 @@ async fn rule_18_payments_and_settlements_that_meet_leave_nothing_parked() {
             (1..=10).map(|nth| reservation(batch * 10 + nth, first + batch * 10 + nth)).collect();
         let sql = scene.sql.clone();
         tasks.spawn(async move {
-            let settled = sql.settle(rushgate::stock::calls::Gen(0), &orders).await.unwrap();
+            let settled = sql.settle(Gen(0), &orders).await.unwrap();
             drop(settled);
         });
         for nth in 1..=10 {
@@ -130,6 +132,61 @@ async fn rule_18_payments_and_settlements_that_meet_leave_nothing_parked() {
     assert_eq!(scene.count("SELECT COUNT(*) FROM payments WHERE state <> 2").await, 0);
     assert_eq!(scene.count("SELECT COUNT(*) FROM orders WHERE state = 3").await, 200);
     assert_eq!(scene.stock(1).await, (800, 200));
+}
+
+/// Waits until somebody waits for a lock, or the task has ended.
+async fn waits_or_ends<T>(task: &tokio::task::JoinHandle<T>) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let waiting = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+        let waiting = server().await.sql(waiting).await.unwrap();
+        if task.is_finished() || waiting.trim().lines().last() != Some("0") {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "it neither waits nor ends");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn rule_18_a_settlement_waits_for_a_payment_that_is_being_kept() {
+    let (scene, first) = Scene::with_numbers().await;
+    let mut connection = scene.connect().await;
+    let mut keeping = connection.begin().await.unwrap();
+    sqlx::query("INSERT INTO payments VALUES ('p', ?, 100, 1, 1, 0, 1, 1)")
+        .bind(first + 1)
+        .execute(&mut *keeping)
+        .await
+        .unwrap();
+    let sql = scene.sql.clone();
+    let settling =
+        tokio::spawn(async move { sql.settle(Gen(0), &[reservation(1, first + 1)]).await.unwrap() });
+    waits_or_ends(&settling).await;
+    keeping.commit().await.unwrap();
+    settling.await.unwrap();
+    assert_eq!(scene.states().await, [3]);
+}
+
+#[tokio::test]
+async fn rule_18_a_payment_waits_for_a_settlement_that_is_under_way() {
+    let (scene, first) = Scene::with_numbers().await;
+    let mut connection = scene.connect().await;
+    let mut settling = connection.begin().await.unwrap();
+    sqlx::query(
+        "INSERT INTO orders (number, activity, user, attempt, sku, quantity, state, source, shard, pay_by_ms, \
+         created_at_ms) VALUES (?, 7, 1, 1, 1, 1, 2, 1, 0, 1, 1)",
+    )
+    .bind(first + 1)
+    .execute(&mut *settling)
+    .await
+    .unwrap();
+    let (sql, now_ms) = (scene.sql.clone(), scene.now_ms().await);
+    let paying = tokio::spawn(async move {
+        sql.take_payment(&payment("p", first + 1, PRICE), now_ms, WINDOW).await.unwrap()
+    });
+    waits_or_ends(&paying).await;
+    settling.commit().await.unwrap();
+    assert_eq!(paying.await.unwrap(), kept(PaymentState::Applied));
 }
 
 #[tokio::test]
