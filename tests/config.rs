@@ -317,6 +317,14 @@ fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
             &["", "3", "3.2", "65535.0.0"],
             &["v3", "3.2.0.1", "65536", "3.2.0-beta", "-1"],
         ),
+        ("devices.users_max", &["0", "10000"], &["10001", "-1"]),
+        ("devices.window", &["1s", "720h"], &["999ms", "721h"]),
+        ("devices.effect", &["slow", "block"], &["", "none"]),
+        ("devices.flag_for", &["1s"], &["0s"]),
+        ("behaviour.per_minute", &["0", "1", "60000"], &["60001", "-1"]),
+        ("behaviour.burst", &["1", "1000000000"], &["0", "1000000001"]),
+        ("behaviour.block_after", &["1", "1000000000"], &["0", "1000000001"]),
+        ("behaviour.block_for", &["1s"], &["999ms"]),
         ("clients.device_bytes_min", &["0", "64"], &["65", "-1"]),
         ("clients.device_charset", &["any", "plain"], &["", "ascii"]),
     ]);
@@ -440,6 +448,11 @@ fn what_hangs_together_is_checked_and_the_culprit_is_named() {
         (
             &["gateway.proxy_listen=127.0.0.1:1", "gateway.proxy_from=[]"],
             "--set gateway.proxy_from: gateway.proxy_from = []: allowed: at least one block",
+        ),
+        (
+            &["behaviour.per_minute=1", "behaviour.burst=43000"],
+            "--set behaviour.per_minute: behaviour.block_after = 240: allowed: at most 43200 together with \
+             behaviour.burst, 43000",
         ),
         (
             &["store.kind=redis", "redis.nodes=a:1,b:1"],

@@ -15,6 +15,8 @@ SERVES = re.compile(r"rushgate serves on (\S+)")
 HIGH = {"rate_per_s": 10_000_000, "burst": 100_000_000}
 OFF = {"rate_per_s": 0, "burst": 0}
 LIMITS = ["global", "per_ip", "per_user", "result_per_user", "per_connection", "per_activity"]
+# Requests are counted, and nobody makes too many.
+NEVER_TOO_MUCH = {"behaviour.per_minute": 60_000, "behaviour.burst": 1_000_000_000}
 SOLD_OUT, HELD = 1, 2
 UNITS = 1_000_000_000
 # The gateway that sells; its database outlives it.
@@ -44,6 +46,8 @@ class Gateway:
             "gateway.listen": "127.0.0.1:0", "admin.listen": "", "store.data_dir": str(self.data_dir),
             "store.synchronous": "full", "gateway.worker_threads": 1,
         }
+        if rungs:
+            settings |= NEVER_TOO_MUCH
         for limit in LIMITS:
             for key, value in {**(HIGH if rungs else OFF), **(limits or {}).get(limit, {})}.items():
                 settings[f"limits.{limit}.{key}"] = value

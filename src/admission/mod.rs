@@ -4,6 +4,7 @@
 //! Runs wherever it is called, on the gateway's worker threads. Never awaits, never holds a lock across a call.
 //! Nothing here fails on what a client sends: it is refused, and by what is told.
 
+pub mod behaviour;
 mod cidr;
 pub mod clients;
 pub mod devices;

@@ -131,6 +131,23 @@ const EVENTS: &[(&str, &str, Event)] = &[
     ("rushgate_allow_lists_read_total", "Allow-lists read as a whole", Event::ListRead),
     ("rushgate_allow_lists_restored_total", "Allow-lists the store had lost, put back", Event::ListRestored),
     ("rushgate_switches_restored_total", "Switches the store had lost, put back", Event::SwitchRestored),
+    (
+        "rushgate_devices_refused_total",
+        "HELLOs and AUTHs without such a device as is asked for",
+        Event::DeviceRefused,
+    ),
+    ("rushgate_devices_counted_total", "Users on devices that were counted", Event::DeviceCounted),
+    (
+        "rushgate_devices_forgotten_total",
+        "Users on devices that were not counted, for too many waited",
+        Event::DeviceForgotten,
+    ),
+    ("rushgate_flagged_total", "Users and devices put into the risk lists", Event::Flagged),
+    (
+        "rushgate_flags_forgotten_total",
+        "Flags that were not written, for too many waited",
+        Event::FlagForgotten,
+    ),
     ("rushgate_token_keys_changed_total", "Times the token keys in force became others", Event::KeysChanged),
     (
         "rushgate_key_file_refused_total",

@@ -67,6 +67,7 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
         },
         clients: config.client_rules(),
         devices: config.device_rules(),
+        behaviour: config.behaviour_rules(),
         lookups: lookup_settings(config),
         stock: stock_settings(&config.stock),
     })

@@ -26,6 +26,7 @@ pub(super) fn faults(config: &Config) -> Vec<CrossFault> {
     rates(config, &mut faults);
     overrides(config, &mut faults);
     auth(config, &mut faults);
+    behaviour(config, &mut faults);
     proxy(config, &mut faults);
     payment(config, &mut faults);
     if config.store.kind == StoreKind::Redis {
@@ -147,6 +148,23 @@ fn auth(config: &Config, faults: &mut Vec<CrossFault>) {
     if let Some(kid) = auth.kid.as_ref().filter(|_| auth.jwks_file.is_some() && !auth.names_a_key()) {
         let why = "allowed: only \"\" where all keys are those of auth.jwks_file, which names them itself";
         faults.push(fault(["auth.kid", "auth.jwks_file"], kid.as_str(), why));
+    }
+}
+
+/// A bucket that holds more than leaks out in a month would count for ever.
+fn behaviour(config: &Config, faults: &mut Vec<CrossFault>) {
+    const MONTH_MINUTES: u64 = 30 * 24 * 60;
+    let behaviour = &config.behaviour;
+    let most = u64::from(behaviour.per_minute).saturating_mul(MONTH_MINUTES);
+    let held = u64::from(behaviour.burst).saturating_add(behaviour.block_after.into());
+    if behaviour.per_minute > 0 && held > most {
+        let why = format!(
+            "allowed: at most {most} together with behaviour.burst, {}, which is what behaviour.per_minute \
+             lets pass in a month",
+            behaviour.burst
+        );
+        let keys = ["behaviour.block_after", "behaviour.per_minute"];
+        faults.push(fault(keys, i64::from(behaviour.block_after), &why));
     }
 }
 

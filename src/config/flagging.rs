@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, text};
+use crate::admission::behaviour::BehaviourRules;
 use crate::admission::devices::DeviceRules;
 use crate::admission::risk;
 
@@ -25,6 +26,32 @@ pub struct Devices {
     /// For how long.
     #[serde(with = "text::duration")]
     pub flag_for: Duration,
+}
+
+/// `[behaviour]`: how many requests a user may make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Behaviour {
+    /// Requests a minute that one user may go on with; 0 = any number.
+    pub per_minute: u32,
+    /// At once, after a rest.
+    pub burst: u32,
+    /// For how long he is slowed who makes more.
+    #[serde(with = "text::duration")]
+    pub slow_for: Duration,
+    /// So many more, and he is blocked.
+    pub block_after: u32,
+    /// For how long.
+    #[serde(with = "text::duration")]
+    pub block_for: Duration,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        let BehaviourRules { per_minute, burst, slow_for, block_after, block_for } =
+            BehaviourRules::default();
+        Self { per_minute, burst, slow_for, block_after, block_for }
+    }
 }
 
 /// What becomes of who is flagged.
@@ -49,6 +76,12 @@ impl Config {
     pub fn device_rules(&self) -> DeviceRules {
         let Devices { users_max, per_user_max, window, effect, flag_for } = self.devices;
         DeviceRules { users_max, per_user_max, window, effect: effect.into(), flag_for }
+    }
+
+    /// For the gateway's settings.
+    pub fn behaviour_rules(&self) -> BehaviourRules {
+        let Behaviour { per_minute, burst, slow_for, block_after, block_for } = self.behaviour;
+        BehaviourRules { per_minute, burst, slow_for, block_after, block_for }
     }
 }
 

@@ -27,7 +27,7 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 pub use self::clients::{Clients, MinVersion};
-pub use self::flagging::{Devices, Effect};
+pub use self::flagging::{Behaviour, Devices, Effect};
 pub use self::password::PasswordError;
 pub use self::problem::{ConfigErrors, Origin, Problem};
 pub use self::production::{MySql, Payment, Redis, Writer};
@@ -69,6 +69,8 @@ pub struct Config {
     pub clients: Clients,
     /// How many users a device may have, and devices a user.
     pub devices: Devices,
+    /// How many requests a user may make.
+    pub behaviour: Behaviour,
 }
 
 impl Config {

@@ -25,9 +25,21 @@ const fn ms(from: u64, to: u64) -> Rule {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-const SECTIONS: [&str; 13] = [
-    "gateway", "admin", "store", "redis", "mysql", "writer", "payment", "stock", "limits", "auth", "risk",
-    "clients", "devices",
+const SECTIONS: [&str; 14] = [
+    "gateway",
+    "admin",
+    "store",
+    "redis",
+    "mysql",
+    "writer",
+    "payment",
+    "stock",
+    "limits",
+    "auth",
+    "risk",
+    "clients",
+    "devices",
+    "behaviour",
 ];
 
 pub(super) const KEYS: &[Key] = &[
@@ -146,6 +158,11 @@ pub(super) const KEYS: &[Key] = &[
     key("devices.window", ms(1_000, 30 * 24 * HOUR_MS)),
     key("devices.effect", Rule::OneOf(&["slow", "block"])),
     key("devices.flag_for", ms(1_000, 365 * 24 * HOUR_MS)),
+    key("behaviour.per_minute", Rule::Whole(0, 60_000)),
+    key("behaviour.burst", Rule::Whole(1, 1_000_000_000)),
+    key("behaviour.slow_for", ms(1_000, 365 * 24 * HOUR_MS)),
+    key("behaviour.block_after", Rule::Whole(1, 1_000_000_000)),
+    key("behaviour.block_for", ms(1_000, 365 * 24 * HOUR_MS)),
 ];
 
 pub(super) fn find(path: &str) -> Option<&'static Key> {

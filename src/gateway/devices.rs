@@ -98,7 +98,7 @@ impl DeviceTask {
             };
             for (Sighting { device, user }, counts) in sightings.drain(..).zip(counts) {
                 for flag in self.rules.judge(&device, user, counts.users, counts.devices) {
-                    core.flags.raise(flag, &sheet);
+                    core.conduct.flags.raise(flag, &sheet);
                 }
             }
             sleep(PAUSE).await;

@@ -76,7 +76,7 @@ impl Session {
     /// This user has authenticated: his device is counted.
     pub(super) fn seen_on_device(&self, now: Now, user: UserId) {
         if let Some(device) = self.device() {
-            self.worker.core.devices.seen(now, device, user, &self.worker.sheet);
+            self.worker.core.conduct.devices.seen(now, device, user, &self.worker.sheet);
         }
     }
 

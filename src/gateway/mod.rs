@@ -13,6 +13,7 @@ mod arrival;
 mod auth;
 mod catalogue;
 mod clock;
+mod conduct;
 mod connection;
 mod conversation;
 mod counters;
@@ -32,6 +33,7 @@ mod listener;
 mod lookups;
 mod named;
 mod notices;
+mod observed;
 mod of_app;
 mod on_sale;
 mod peer;
@@ -85,8 +87,7 @@ struct Core {
     funnel: funnel::Funnel,
     subscribers: subscribers::Subscribers,
     counters: Counters,
-    devices: devices::Devices,
-    flags: flags::Flags,
+    conduct: conduct::Conduct,
     switches: switches::SwitchState,
     risk: risk::RiskState,
     allow_lists: allow_lists::AllowLists,

@@ -46,10 +46,10 @@ pub(super) enum Stage {
 
 /// Whom a request is about.
 #[derive(Clone, Copy, Debug)]
-struct Speaker<'a> {
-    user: UserId,
+pub(super) struct Speaker<'a> {
+    pub(super) user: UserId,
     ip: Option<IpAddr>,
-    device: Option<&'a str>,
+    pub(super) device: Option<&'a str>,
     claims: Known<'a>,
 }
 
@@ -188,6 +188,7 @@ impl Session {
         if self.is_expired(now) {
             return self.refuse(frame, Status::TokenExpired, out);
         }
+        self.observe(now, &request, &speaker);
         let (status, hint_ms, reply) = match request {
             Request::Buy { activity, sku, quantity } => {
                 let ask = Ask {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::admission::Cidr;
+use crate::admission::behaviour::BehaviourRules;
 use crate::admission::clients::ClientRules;
 use crate::admission::devices::DeviceRules;
 use crate::admission::limits::Rate;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub clients: ClientRules,
     /// How many users a device may have, and devices a user.
     pub devices: DeviceRules,
+    /// How many requests a user may make.
+    pub behaviour: BehaviourRules,
     /// How RESULT is answered for activities that are archived.
     pub lookups: LookupSettings,
     /// Bounds and times of the stock engine.
@@ -78,6 +81,7 @@ impl Default for Settings {
             risk: RiskSettings::default(),
             clients: ClientRules::default(),
             devices: DeviceRules::default(),
+            behaviour: BehaviourRules::default(),
             lookups: LookupSettings::default(),
             stock: stock::Settings::default(),
         }

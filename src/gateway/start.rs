@@ -28,8 +28,7 @@ use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::tasks::Tasks;
 use super::{
-    Core, Settings, catalogue, devices, flags, key_file, listener, lookups, risk, sessions, slices,
-    worker_thread,
+    Core, Settings, catalogue, conduct, key_file, listener, lookups, risk, sessions, slices, worker_thread,
 };
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
@@ -87,8 +86,7 @@ impl Gateway {
         let rates = Arc::new(limits.rates());
         let ties = Ties { board: &board, claims: verifier.claim_names(), lists: &lists };
         let (lookups, lookup_task) = lookups::new(&settings);
-        let (devices, device_task) = devices::new(settings.devices);
-        let (flags, flag_task) = flags::new();
+        let (conduct, conduct_tasks) = conduct::new(&settings);
         let (sessions, session_task) = sessions::new();
         let funnel = Funnel {
             on_sale: ArcSwap::from_pointee(catalogue::on_sale(store.as_ref(), &ties, rates).await?),
@@ -108,8 +106,7 @@ impl Gateway {
             funnel,
             subscribers: Subscribers::default(),
             counters: Counters::default(),
-            devices,
-            flags,
+            conduct,
             switches: SwitchState::default(),
             risk: RiskState::default(),
             allow_lists: lists,
@@ -135,10 +132,7 @@ impl Gateway {
         let process = registration.process;
         tasks.spawn(lookup_task.run(Arc::clone(&core), Arc::clone(&store)));
         tasks.extend([session_task.start(&core, &store)]);
-        tasks.spawn(flag_task.run(Arc::clone(&core), Arc::clone(&store), process));
-        if let Some(task) = device_task {
-            tasks.spawn(task.run(Arc::clone(&core), Arc::clone(&store)));
-        }
+        conduct_tasks.start(&core, &store, process, &mut tasks);
         tasks.extend(slices::start(&core, &store, process).await?);
         catalogue::follow(&core, store, version, &mut tasks).await?;
         let stop_workers = watch::Sender::new(false);

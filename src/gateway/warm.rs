@@ -16,13 +16,15 @@ impl Session {
         if !self.is_service() {
             return usize::MAX;
         }
-        let limits = &self.worker.core.funnel.limits;
+        let (limits, behaviour) = (&self.worker.core.funnel.limits, &self.worker.core.conduct.behaviour);
         for (opcode, user) in glance(bytes).take(WARM_FRAMES) {
-            match (Opcode::from_wire(opcode), user.and_then(UserId::new)) {
-                (Some(Opcode::Buy), Some(user)) => limits.warm(user),
-                (Some(Opcode::Result | Opcode::Activity), Some(user)) => limits.warm_result(user),
-                _ => {}
+            let Some(user) = user.and_then(UserId::new) else { continue };
+            match Opcode::from_wire(opcode) {
+                Some(Opcode::Buy) => limits.warm(user),
+                Some(Opcode::Result | Opcode::Activity) => limits.warm_result(user),
+                _ => continue,
             }
+            behaviour.warm(user);
         }
         WARM_FRAMES
     }

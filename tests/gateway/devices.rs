@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rushgate::admission::devices::DeviceRules;
 use rushgate::admission::risk::Effect;
-use rushgate::protocol::{ClientVersion, Request, Status};
+use rushgate::protocol::{ClientVersion, Head, Opcode, Request, Status, tlv};
 use rushgate::store::risk::{Entry, NewEntry, RiskStore};
 use rushgate::store::sql::RiskFolder;
 
 use super::house::{House, Plan, SALE, SKU, now_ms};
-use super::wire::{Client, buy, eventually};
+use super::wire::{Client, buy, eventually, frame};
 
 fn rules() -> DeviceRules {
     DeviceRules {
@@ -142,6 +142,36 @@ fn a_store_that_does_not_answer_holds_nobody_up_and_is_told_later() {
     house.gate.open();
     eventually("they are counted", || house.count("device_counted") == 5);
     eventually("the device is listed", || house.count("flagged") == 1);
+}
+
+#[test]
+fn who_shares_a_device_with_too_many_is_told_blocked_but_for_who_has_bought() {
+    let house = house(DeviceRules { effect: Effect::Block, ..rules() });
+    let mut winner = login(&house, "farm", 1);
+    assert_eq!(winner.ask(&buy(SALE, SKU, 1)).status, Status::Queued);
+    let mut bystander = login(&house, "phone", 100);
+    let mut last: Vec<Client> = (2..=4).map(|user| login(&house, "farm", user)).collect();
+    eventually("it is obeyed", || house.gateway.risk_status().devices == 1);
+    for client in &mut last {
+        assert_eq!(client.ask(&buy(SALE, SKU, 1)).status, Status::Blocked);
+    }
+    assert_eq!(winner.ask(&buy(SALE, SKU, 1)).status, Status::Already);
+    assert_eq!(bystander.ask(&buy(SALE, SKU, 1)).status, Status::Queued);
+}
+
+#[test]
+fn devices_that_a_back_end_names_count_as_well() {
+    let house = house(rules());
+    let mut back_end = house.service();
+    for user in 1..=4_u64 {
+        let id = back_end.next_id();
+        let user = user.to_be_bytes();
+        let tlvs: &[(u16, &[u8])] = &[(tlv::USER, &user), (tlv::DEVICE, b"kiosk")];
+        let body = SALE.to_be_bytes();
+        back_end.write(&frame(Head::request(Opcode::Result, id), tlvs, &body));
+        assert_eq!(back_end.answer_to(id).status, Status::NoOrder);
+    }
+    eventually("the device is listed", || !listed(&house, &["device:kiosk"]).is_empty());
 }
 
 #[test]

@@ -16,6 +16,7 @@
 mod archived;
 mod bad_bytes;
 mod bad_input;
+mod behaviour;
 mod bystander;
 mod clients;
 mod connections;

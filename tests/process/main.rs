@@ -18,6 +18,7 @@ mod bad_input;
 mod balancer;
 #[path = "../gateway/bystander.rs"]
 mod bystander;
+mod conduct;
 mod crash;
 mod descriptors;
 mod funnel;

@@ -66,8 +66,8 @@ impl ClientRules {
         }
     }
 
-    /// Whether a user's device may be called so. A back end has none of its own: its users' are judged where it names
-    /// them, and an app that calls itself a back end is judged when its token tells what it is.
+    /// Whether a user's device may be called so. A back end has none of its own, and what it calls those of its users is
+    /// its own business; an app that calls itself a back end is judged when its token tells what it is.
     pub fn is_device_fine(&self, device: &str) -> bool {
         let is_plain = || device.bytes().all(|byte| byte.is_ascii_graphic());
         device.len() >= self.device_bytes_min

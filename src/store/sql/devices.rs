@@ -98,8 +98,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    const BOUNDS: CountBounds =
-        CountBounds { users_max: 3, devices_max: 2, window: Duration::from_millis(1000) };
+    const BOUNDS: CountBounds = CountBounds { users_max: 3, devices_max: 2, window: Duration::from_secs(1) };
 
     fn seen(both: &mut Both, now_ms: u64, device: &str, user: u64) -> (u32, u32) {
         let sighting = Sighting { device: device.into(), user: UserId::new(user).unwrap() };
@@ -145,7 +144,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_what_is_too_old_goes_first() {
         let mut windows: Windows<u64, u64> = Windows::default();
-        let window = Duration::from_millis(1000);
+        let window = Duration::from_secs(1);
         for key in 0..u64::try_from(KEYS_MAX).unwrap() {
             windows.seen(if key < 10 { 5000 } else { 0 }, &key, &1, 3, window);
         }
