@@ -161,7 +161,6 @@ impl OnSale {
     }
 
     /// All activities that are on sale.
-    #[allow(dead_code, reason = "for the task that counts the gateways of an installation")]
     pub(super) fn sales(&self) -> &[Sale] {
         &self.sales
     }
