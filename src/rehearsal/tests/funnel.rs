@@ -20,6 +20,7 @@ fn counts(list: &[(&str, u64)]) -> Counts {
     list.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "what could not be asked is none")]
 fn gateway(process: u64, rungs: &[(&str, u64)], passed: &[(&str, u64)]) -> Option<GatewayCounts> {
     Some(GatewayCounts { process, rungs: counts(rungs), passed: counts(passed) })
 }
@@ -99,12 +100,12 @@ fn what_was_lost_what_others_sent_and_what_a_dead_gateway_took_along_have_lines_
     let was = gateway(1, &[("passed", 50)], &[("queued", 50)]);
     // It died and has a successor at its address: what it counted in the sale is not known any more.
     let mut report = report(30, &[(Status::Queued, 20)]);
-    report.count(&[was.clone()], &[gateway(9, &[("passed", 20)], &[("queued", 20)])]);
+    report.count(std::slice::from_ref(&was), &[gateway(9, &[("passed", 20)], &[("queued", 20)])]);
     adds_up(&report);
     assert_eq!(report.counted.as_ref().map(|counted| counted.uncounted), Some(10));
     assert!(report.to_string().contains("lost with a connection or a gateway"), "{report}");
     // It is gone.
-    report.count(&[was.clone()], &[None]);
+    report.count(std::slice::from_ref(&was), &[None]);
     let counted = report.counted.clone().unwrap();
     assert_eq!((counted.uncounted, counted.unasked), (30, 1));
     assert!(report.to_string().contains("1 gateways could not be asked"), "{report}");
