@@ -29,7 +29,7 @@ fn a_command_keeps_and_removes_sessions_that_every_gateway_takes() {
     shop.house.done(&["token", "session-remove", token]);
     for gateway in &gateways {
         assert_eq!(auth(gateway.addr, token), Status::BadToken);
-        assert!(gateway.get("/metrics").1.contains("reason=\"unknown_session\"} 1"));
+        assert!(gateway.get("/metrics").1.contains("why=\"unknown_session\"} 1"));
     }
     assert_eq!(inside.ask(&result(7)).status, Status::NoOrder);
 
