@@ -18,13 +18,13 @@ use crate::output::{Failure, print};
 /// Arguments of `paycenter`.
 #[derive(Debug, Args)]
 pub(crate) struct PaycenterArgs {
-    /// Where it listens, for payment.centre_url = "http://ADDRESS"
+    /// Where it listens; `payment.centre_url` names it with `http://` before it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7790")]
     listen: SocketAddr,
     /// The writers that are told of payments: their admin ports
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7702", value_delimiter = ',')]
     writers: Vec<Target>,
-    /// The key that both sides sign with (payment.key_file)
+    /// The key that both sides sign with (`payment.key_file`)
     #[arg(long, value_name = "FILE")]
     key_file: PathBuf,
     /// One more key that is accepted

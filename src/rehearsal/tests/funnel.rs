@@ -21,8 +21,8 @@ fn counts(list: &[(&str, u64)]) -> Counts {
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "what could not be asked is none")]
-fn gateway(process: u64, rungs: &[(&str, u64)], passed: &[(&str, u64)]) -> Option<GatewayCounts> {
-    Some(GatewayCounts { process, rungs: counts(rungs), passed: counts(passed) })
+fn gateway(process: u64, rungs: &[(&str, u64)], passed: &[(&str, u64)]) -> GatewayCounts {
+    GatewayCounts { process, rungs: counts(rungs), passed: counts(passed) }
 }
 
 fn report(sent: u64, by_status: &[(Status, u64)]) -> FunnelReport {
@@ -48,7 +48,7 @@ fn adds_up(report: &FunnelReport) {
 fn metrics_are_read_and_what_is_no_gateways_is_not() {
     let read = GatewayCounts::from_metrics(METRICS).unwrap();
     let rungs = [("frame", 1), ("rate_user", 40), ("passed", 9)];
-    assert_eq!(Some(read), gateway(12, &rungs, &[("queued", 5), ("busy", 3)]));
+    assert_eq!(read, gateway(12, &rungs, &[("queued", 5), ("busy", 3)]));
     for other in ["", "<html>", "rushgate_process 3\n", &METRICS.replace("rushgate_process 12", "")] {
         assert_eq!(GatewayCounts::from_metrics(other), None);
     }
@@ -72,12 +72,14 @@ fn several_gateways_are_added_up_and_what_they_had_counted_before_is_not_in_it()
     let before = [
         gateway(1, &[("rate_user", 100), ("passed", 7)], &[("queued", 7)]),
         gateway(2, &[("rate_user", 1), ("passed", 0)], &[("queued", 0)]),
-    ];
+    ]
+    .map(Some);
     let after = [
         gateway(1, &[("rate_user", 130), ("passed", 10)], &[("queued", 9)]),
         // Of another version: with a rung more.
         gateway(2, &[("rate_user", 3), ("passed", 5), ("risk", 4)], &[("queued", 1), ("sold_out", 4)]),
-    ];
+    ]
+    .map(Some);
     let mut report = report(44, &[(Status::Queued, 44)]);
     report.count(&before, &after);
     adds_up(&report);
@@ -97,10 +99,10 @@ fn several_gateways_are_added_up_and_what_they_had_counted_before_is_not_in_it()
 
 #[test]
 fn what_was_lost_what_others_sent_and_what_a_dead_gateway_took_along_have_lines_of_their_own() {
-    let was = gateway(1, &[("passed", 50)], &[("queued", 50)]);
+    let was = Some(gateway(1, &[("passed", 50)], &[("queued", 50)]));
     // It died and has a successor at its address: what it counted in the sale is not known any more.
     let mut report = report(30, &[(Status::Queued, 20)]);
-    report.count(std::slice::from_ref(&was), &[gateway(9, &[("passed", 20)], &[("queued", 20)])]);
+    report.count(std::slice::from_ref(&was), &[Some(gateway(9, &[("passed", 20)], &[("queued", 20)]))]);
     adds_up(&report);
     assert_eq!(report.counted.as_ref().map(|counted| counted.uncounted), Some(10));
     assert!(report.to_string().contains("lost with a connection or a gateway"), "{report}");
@@ -110,7 +112,7 @@ fn what_was_lost_what_others_sent_and_what_a_dead_gateway_took_along_have_lines_
     assert_eq!((counted.uncounted, counted.unasked), (30, 1));
     assert!(report.to_string().contains("1 gateways could not be asked"), "{report}");
     // Somebody else buys, too.
-    report.count(&[was], &[gateway(1, &[("passed", 95)], &[("queued", 95)])]);
+    report.count(&[was], &[Some(gateway(1, &[("passed", 95)], &[("queued", 95)]))]);
     adds_up(&report);
     assert_eq!(report.counted.as_ref().map(|counted| counted.of_others), Some(15));
     assert!(report.to_string().contains("of other clients"), "{report}");
