@@ -35,12 +35,13 @@ def folder_of(gateway):
 class Gateway:
     """One gateway with a data folder of its own."""
 
-    def __init__(self, name, activities, limits=None, rungs=True):
-        """`activities`: units of each activity, numbered from 1. `rungs`: whether those look that can be off."""
+    def __init__(self, name, activities, limits=None, rungs=True, more=None, listed=None):
+        """`activities`: units of each activity, numbered from 1. `rungs`: whether those look that can be off; `listed`:
+        whether others are on the risk lists, by default as `rungs` says. `more`: further settings."""
         self.data_dir = fresh_folder(folder_of(name)) / "data"
         for number, units in enumerate(activities, 1):
             create_activity(self.data_dir, number, units)
-        if rungs:
+        if rungs if listed is None else listed:
             list_others(self.data_dir)
         settings = {
             "gateway.listen": "127.0.0.1:0", "admin.listen": "", "store.data_dir": str(self.data_dir),
@@ -51,6 +52,7 @@ class Gateway:
         for limit in LIMITS:
             for key, value in {**(HIGH if rungs else OFF), **(limits or {}).get(limit, {})}.items():
                 settings[f"limits.{limit}.{key}"] = value
+        settings |= more or {}
         command = [BINARIES / "rushgate", "serve"]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
