@@ -54,7 +54,7 @@ impl Session {
             Some(found) => {
                 // Counted, so that a gateway that drains waits for it.
                 self.peer.begin();
-                self.waiting = Some(Waiting { request_id, found });
+                self.waiting = Some(Box::new(Waiting { request_id, found }));
             }
             None => self.tell_auth(request_id, Status::Busy, busy_hint_ms(), &Reply::Empty, out),
         }

@@ -64,8 +64,8 @@ pub(super) struct Session {
     of_app: OfApp,
     /// What the connection's token says besides.
     pub(super) claims: Claims,
-    /// An AUTH that waits for the store.
-    pub(super) waiting: Option<Waiting>,
+    /// An AUTH that waits for the store. In a box: hardly any connection has one.
+    pub(super) waiting: Option<Box<Waiting>>,
     /// GOAWAY was sent: nothing new is done.
     pub(super) going_away: bool,
     /// Owed since a BUY of this wake went through the door.

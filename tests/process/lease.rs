@@ -114,7 +114,7 @@ fn rule_11_a_gateway_silent_through_a_recovery_hands_in_nothing_stale_and_offers
     // Redis comes back without the last two of them.
     runtime.block_on(async {
         redis.kill9().await.unwrap();
-        redis.truncate_aof(2).unwrap();
+        redis.truncate_aof_naming(":feed", 2).unwrap();
         redis.restart().await.unwrap();
     });
     let other = shop.house.serve(&[]);

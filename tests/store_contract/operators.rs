@@ -69,7 +69,8 @@ async fn what_is_shown_has_these_names() {
     let activity = |sku: serde_json::Value| {
         serde_json::json!({
             "id": 7, "name": "activity 7", "entry_open": true, "opens_at_ms": 0,
-            "closes_at_ms": 4_000_000_000_000_u64, "per_user_limit": 1, "skus": [sku],
+            "closes_at_ms": 4_000_000_000_000_u64, "per_user_limit": 1, "eligibility": "",
+            "allow_list": false, "skus": [sku],
         })
     };
     let sku = serde_json::json!({ "id": 1, "name": "SKU 1", "price_minor": 100, "stock_total": 20 });

@@ -15,6 +15,8 @@ use crate::stock_servers::{RedisPlan, StockServers};
 
 /// Orders per second of a writer that is behind, so that not SQL alone restores what Redis lost.
 const SLOW_WRITER: u32 = 100;
+/// What commands name that sell or move units; gateways write of other things, too.
+const FEED: &str = ":feed";
 
 /// How long a gateway that cannot reach the database may still acknowledge, and a little for what it has said to arrive.
 const LEASE: Duration = Duration::from_millis(2_300);
@@ -62,10 +64,10 @@ pub(super) async fn aof_truncated(mut scene: Scene) -> Result<Ended> {
 async fn lose_the_end(scene: &mut Scene, shop: &Shop) -> Result<()> {
     let redis = shop.servers.one()?;
     redis.kill9().await?;
-    let commands = redis.truncate_aof(0)?;
-    // Percent of all commands since the start; the loads of the preheat are among the first.
+    let commands = redis.truncate_aof_naming(FEED, 0)?;
+    // Percent of all that sold or moved units since the start; the loads of the preheat are among the first.
     let cut = commands.saturating_mul(scene.random.usize(20..=70)) / 100;
-    redis.truncate_aof(cut.max(1))?;
+    redis.truncate_aof_naming(FEED, cut.max(1))?;
     redis.restart().await?;
     scene.notes.push(format!("{cut} of {commands} commands were cut off the file"));
     Ok(())

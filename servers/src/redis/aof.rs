@@ -5,20 +5,30 @@ use std::path::{Path, PathBuf};
 
 use crate::ServerError;
 
-/// Cuts the last `commands_from_end` commands off the newest increment in the folder.
-pub(super) fn truncate(folder: &Path, commands_from_end: usize) -> Result<usize, ServerError> {
+/// Cuts off the newest increment in the folder the last `commands_from_end` commands that name `part`, and what is between
+/// and behind them.
+pub(super) fn truncate(folder: &Path, part: &str, commands_from_end: usize) -> Result<usize, ServerError> {
     let file = newest_increment(folder)?;
     let bytes = fs::read(&file).map_err(ServerError::io(format!("reading {}", file.display())))?;
     let ends = command_ends(&bytes).map_err(|at| {
         ServerError::malformed(file.display().to_string(), format!("no command at byte {at}"))
     })?;
-    let left = ends.len().checked_sub(commands_from_end).ok_or_else(|| {
+    let begins = std::iter::once(0).chain(ends.iter().copied());
+    let named: Vec<usize> = begins
+        .zip(&ends)
+        .filter(|(begin, end)| bytes.get(*begin..**end).is_some_and(|command| names(command, part)))
+        .map(|(begin, _)| begin)
+        .collect();
+    let left = named.len().checked_sub(commands_from_end).ok_or_else(|| {
         ServerError::malformed(
             file.display().to_string(),
-            format!("it has {} commands, {commands_from_end} cannot be cut off", ends.len()),
+            format!(
+                "it has {} commands that name {part:?}, {commands_from_end} cannot be cut off",
+                named.len()
+            ),
         )
     })?;
-    let length = left.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(0);
+    let Some(length) = named.get(left).copied() else { return Ok(left) };
     let length = u64::try_from(length).unwrap_or(u64::MAX);
     OpenOptions::new()
         .write(true)
@@ -26,6 +36,10 @@ pub(super) fn truncate(folder: &Path, commands_from_end: usize) -> Result<usize,
         .and_then(|file| file.set_len(length))
         .map_err(ServerError::io(format!("cutting {}", file.display())))?;
     Ok(left)
+}
+
+fn names(command: &[u8], part: &str) -> bool {
+    part.is_empty() || command.windows(part.len()).any(|bytes| bytes == part.as_bytes())
 }
 
 /// `appendonly.aof.N.incr.aof` with the highest N.

@@ -314,13 +314,21 @@ impl Redis {
     /// # Errors
     /// When it is running, has no append-only file, or that has fewer commands.
     pub fn truncate_aof(&self, commands_from_end: usize) -> Result<usize, ServerError> {
+        self.truncate_aof_naming("", commands_from_end)
+    }
+
+    /// The same, counting only commands that name `part` (a key, say); what is between and behind them is cut off, too.
+    ///
+    /// # Errors
+    /// As those of [`truncate_aof`](Self::truncate_aof).
+    pub fn truncate_aof_naming(&self, part: &str, commands_from_end: usize) -> Result<usize, ServerError> {
         if self.process.id().is_some() {
             return Err(ServerError::malformed(
                 "truncate_aof",
                 "redis is running and would write on; kill9 first",
             ));
         }
-        aof::truncate(&self.aof_dir(), commands_from_end)
+        aof::truncate(&self.aof_dir(), part, commands_from_end)
     }
 
     fn aof_dir(&self) -> PathBuf {

@@ -94,12 +94,17 @@ impl Blocks {
 
     /// The longest first: whoever is slowed by several blocks is so by the narrowest.
     fn lengths(&self, ip: IpAddr) -> impl Iterator<Item = u8> {
-        let (bits, all) = match ip {
+        let (mut bits, all) = match ip {
             IpAddr::V4(_) => (u128::from(self.v4_lengths), false),
             IpAddr::V6(_) => self.v6_lengths,
         };
         let longest = all.then_some(128);
-        let others = (0..128_u8).rev().filter(move |bit| bits >> bit & 1 == 1);
+        // From bit to bit: there are few, and each request asks.
+        let others = std::iter::from_fn(move || {
+            let highest = bits.checked_ilog2()?;
+            bits &= !1_u128.checked_shl(highest)?;
+            u8::try_from(highest).ok()
+        });
         longest.into_iter().chain(others)
     }
 
