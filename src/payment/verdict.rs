@@ -138,7 +138,7 @@ pub enum Cause {
 pub struct Owed {
     /// Where it stands.
     pub state: OrderState,
-    /// What it costs.
+    /// What it costs, if it waits for its payment; read of no other.
     pub amount_minor: u64,
 }
 

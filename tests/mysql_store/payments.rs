@@ -8,7 +8,7 @@ use rushgate::stock::calls::Gen;
 use rushgate::store::sql::mysql::{CloseOutcome, ProcessKind, Reservation, Settlement};
 use sqlx::Connection;
 
-use crate::fixture::{Scene, reservation, server};
+use crate::fixture::{Scene, reservation, server, sku};
 
 const WINDOW: Duration = Duration::from_secs(300);
 /// Of one unit of any SKU here.
@@ -284,4 +284,45 @@ async fn rule_18_a_payment_whose_order_never_comes_is_given_back() {
     // Settled after all: the money is on its way back, and the order waits.
     scene.settle(&[reservation(2, first + 2)]).await;
     assert_eq!(scene.states().await, [3, 2]);
+}
+
+#[tokio::test]
+async fn a_payment_of_a_failed_order_needs_no_price() {
+    let (scene, first) = Scene::with_numbers().await;
+    for nth in 1..=2 {
+        let early = payment(&format!("p-{nth}"), first + nth, PRICE);
+        assert_eq!(scene.pay(&early).await, kept(PaymentState::Parked));
+    }
+    let mut lost = reservation(1, first + 1);
+    lost.mark.sku = sku(99);
+    scene.settle(&[lost, reservation(2, first + 2)]).await;
+    assert_eq!(scene.states().await, [5, 3]);
+    let refunds = scene.sql.refunds_due(10).await.unwrap();
+    let [failed] = refunds.as_slice() else { panic!("{refunds:?}") };
+    assert_eq!((failed.payment.order.0, failed.cause), (first + 1, RefundCause::OrderFailed));
+    let later = payment("later", first + 1, PRICE);
+    assert_eq!(scene.pay(&later).await, refund(RefundCause::OrderFailed));
+}
+
+#[tokio::test]
+async fn a_parked_payment_that_cannot_be_judged_holds_up_no_other() {
+    let (scene, first) = Scene::with_numbers().await;
+    for nth in 1..=2 {
+        scene.pay(&payment(&format!("p-{nth}"), first + nth, PRICE)).await;
+    }
+    scene.settle(&[reservation(1, first + 1), reservation(2, first + 2)]).await;
+    scene
+        .execute(
+            "UPDATE payments SET state = 1; UPDATE orders SET state = 2; \
+             UPDATE orders SET sku = 99 ORDER BY number LIMIT 1",
+        )
+        .await;
+    let day = Duration::from_secs(86_400);
+    let (unparked, next) = scene.sql.judge_parked(day, OrderNumber(0), 2).await.unwrap();
+    let states: Vec<_> = unparked.iter().map(|one| (one.payment.id.as_str(), one.state)).collect();
+    assert_eq!(
+        (states.as_slice(), next),
+        ([("p-2", PaymentState::Applied)].as_slice(), Some(OrderNumber(first + 2)))
+    );
+    assert_eq!(scene.count("SELECT COUNT(*) FROM payments WHERE state = 1").await, 1);
 }

@@ -72,7 +72,7 @@ impl MySqlInstallation {
     }
 
     /// Judges payments again that are parked though their order has gone on, or for longer than this; from after an
-    /// order number (0: from the first). What became of them, and where to go on; `None`: that was the last page.
+    /// order number (0: from the first). One that cannot be judged is told and left. What became of them, and where to go on; `None`: that was the last page.
     pub async fn judge_parked(
         &self,
         park_for: Duration,
@@ -85,7 +85,18 @@ impl MySqlInstallation {
         let next = next.map(|(_, number)| OrderNumber(*number));
         let mut unparked = Vec::new();
         for (id, _) in due {
-            unparked.extend(retried!(self.options.call_timeout; self.try_judge_parked(&id, park_ms))?);
+            match retried!(self.options.call_timeout; self.try_judge_parked(&id, park_ms)) {
+                Ok(judged) => unparked.extend(judged),
+                // It stays so until somebody mends it; the others must not wait for that.
+                Err(StoreError::Corrupt(reason)) => {
+                    tracing::error!(
+                        payment = id,
+                        reason,
+                        "a parked payment cannot be judged; it stays parked"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok((unparked, next))
     }
@@ -225,6 +236,11 @@ async fn owed(connection: &mut MySqlConnection, order: OrderNumber) -> Result<Op
         let owed = Owed { state: OrderState::Failed, amount_minor: 0 };
         return Ok(failed.map(|_| Found { owed, is_of_redis: true }));
     };
+    let (state, is_of_redis) = (order_state(order.0, state)?, source == 1);
+    // What it costs is asked of nothing else, and an order that failed may be of an SKU that SQL does not have.
+    if state != OrderState::PendingPayment {
+        return Ok(Some(Found { owed: Owed { state, amount_minor: 0 }, is_of_redis }));
+    }
     let price_minor: Option<u64> =
         sqlx::query_scalar("SELECT price_minor FROM skus WHERE activity = ? AND sku = ?")
             .bind(activity)
@@ -233,11 +249,8 @@ async fn owed(connection: &mut MySqlConnection, order: OrderNumber) -> Result<Op
             .await?;
     let price_minor =
         price_minor.ok_or_else(|| Failure::Corrupt(format!("order {order} is of an SKU without a price")))?;
-    let owed = Owed {
-        state: order_state(order.0, state)?,
-        amount_minor: price_minor.saturating_mul(quantity.into()),
-    };
-    Ok(Some(Found { owed, is_of_redis: source == 1 }))
+    let owed = Owed { state, amount_minor: price_minor.saturating_mul(quantity.into()) };
+    Ok(Some(Found { owed, is_of_redis }))
 }
 
 async fn insert(connection: &mut MySqlConnection, payment: &Payment, now_ms: u64) -> Result<(), Failure> {
