@@ -4,6 +4,7 @@
 //! A body is read within a time and up to a length, so that whoever dribbles or floods holds a little memory and a
 //! connection, nothing more. It comes from anywhere that reaches the port: its signature says whose it is.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use http_body_util::LengthLimitError;
 
 use super::http::{Probe, json as answer, refused};
 use crate::payment::{NOTICE_BYTES_MAX, SIGNATURE_HEADER, TIMESTAMP_HEADER};
@@ -43,7 +45,8 @@ pub(super) async fn take<P: Probe>(State(probe): State<Arc<P>>, request: Request
             answer(status, &taken.body())
         }
         None => refused(
-            StatusCode::NOT_FOUND,
+            // A status below 500 would be final, and the next writer takes it.
+            StatusCode::SERVICE_UNAVAILABLE,
             "no payment notices are taken here; a writer takes them, with payment.key_file",
         ),
     }
@@ -52,10 +55,14 @@ pub(super) async fn take<P: Probe>(State(probe): State<Arc<P>>, request: Request
 async fn read(body: Body) -> Result<Bytes, (StatusCode, &'static str)> {
     match tokio::time::timeout(BODY_PATIENCE, to_bytes(body, NOTICE_BYTES_MAX)).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => {
-            Err((StatusCode::PAYLOAD_TOO_LARGE, "no notice is longer than 4096 bytes; or it broke off"))
+        Ok(Err(error)) if error.source().is_some_and(<dyn Error>::is::<LengthLimitError>) => {
+            Err((StatusCode::PAYLOAD_TOO_LARGE, "no notice is longer than 4096 bytes"))
         }
-        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body did not come within five seconds")),
+        // What broke off or stalled is to be repeated: a status below 500 would be final.
+        Ok(Err(_)) => Err((StatusCode::SERVICE_UNAVAILABLE, "the body broke off; repeat it")),
+        Err(_) => {
+            Err((StatusCode::SERVICE_UNAVAILABLE, "the body did not come within five seconds; repeat it"))
+        }
     }
 }
 
@@ -64,4 +71,44 @@ fn only(headers: &HeaderMap, name: &str) -> Option<String> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
     values.next().is_none().then(|| value.to_str().ok().map(str::to_owned))?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use axum::body::HttpBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// Breaks off, or stalls.
+    struct Bad {
+        breaks: bool,
+    }
+
+    impl HttpBody for Bad {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+            if self.breaks { Poll::Ready(Some(Err(std::io::Error::other("reset")))) } else { Poll::Pending }
+        }
+    }
+
+    async fn status(body: Body) -> u16 {
+        read(body).await.map_or_else(|(status, _)| status.as_u16(), |_| 200)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_body_that_is_too_long_is_refused_for_good() {
+        assert_eq!(status(Body::from(vec![b'x'; NOTICE_BYTES_MAX])).await, 200);
+        assert_eq!(status(Body::from(vec![b'x'; NOTICE_BYTES_MAX + 1])).await, 413);
+        assert_eq!(status(Body::new(Bad { breaks: true })).await, 503);
+        assert_eq!(status(Body::new(Bad { breaks: false })).await, 503);
+    }
 }

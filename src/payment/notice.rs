@@ -104,9 +104,10 @@ impl Answer {
             Self::Kept { state: PaymentState::Parked, .. } => 202,
             Self::Kept { .. } => 200,
             Self::Malformed(_) => 400,
-            Self::Forged | Self::Stale { .. } => 401,
+            Self::Forged => 401,
             Self::Conflict => 409,
-            Self::Unanswered => 503,
+            // It was held up on its way, or a clock is wrong: signed anew, it may be good.
+            Self::Stale { .. } | Self::Unanswered => 503,
         }
     }
 
@@ -207,7 +208,7 @@ mod tests {
         for (answer, status) in [
             (Answer::Conflict, 409),
             (Answer::Forged, 401),
-            (Answer::Stale { now_ms: 1 }, 401),
+            (Answer::Stale { now_ms: 1 }, 503),
             (Answer::Malformed("x".to_owned()), 400),
             (Answer::Unanswered, 503),
         ] {
