@@ -13,6 +13,10 @@ use crate::protocol::UserId;
 /// Sightings that are told in one step; more take several.
 pub const SIGHTINGS_MAX: usize = 512;
 
+/// Devices that a user brings into the counts of users within a window, where his own are not asked for: names cost
+/// nothing, and each would be one more set.
+pub const DEVICES_OF_USER_MAX: u32 = 64;
+
 /// A user was seen on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sighting {
@@ -33,10 +37,17 @@ pub struct CountBounds {
     pub window: Duration,
 }
 
+impl CountBounds {
+    /// Whoever was seen on more devices than this counts on no further one; 0 = nobody's are counted.
+    pub const fn devices_bound(&self) -> u32 {
+        if self.devices_max == 0 && self.users_max > 0 { DEVICES_OF_USER_MAX } else { self.devices_max }
+    }
+}
+
 /// What a store counted right after a sighting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
-    /// Users seen on that device, this one included.
+    /// Users seen on that device, this one included; 0 where he has more devices than count.
     pub users: u32,
     /// Devices that this user was seen on, this one included.
     pub devices: u32,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rushgate::store::StoreError;
-use rushgate::store::devices::DeviceStore;
+use rushgate::store::devices::{CountBounds, DEVICES_OF_USER_MAX, DeviceStore, SIGHTINGS_MAX};
 use rushgate::store::redis::{RedisOptions, RedisShards};
 use rushgate_servers::{Persistence, Redis, RedisCluster, RedisSettings, RespValue};
 
@@ -58,6 +58,23 @@ async fn devices_keep_bounded_sets_that_pass_by_themselves() {
         };
         let window_ms = BOUNDS.window.as_millis() as i64;
         assert!((window_ms - 60_000..=window_ms).contains(&ttl_ms), "{key} goes in {ttl_ms} ms");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_of_one_user_make_no_more_sets_than_may_be() {
+    for (devices_max, bound) in [(BOUNDS.devices_max, BOUNDS.devices_max), (0, DEVICES_OF_USER_MAX)] {
+        let prefix = redis().await.fresh_prefix();
+        let store = open(&prefix).await;
+        let bounds = CountBounds { devices_max, ..BOUNDS };
+        let all: Vec<_> = (0..10_000).map(|number| seen(&format!("random {number}"), 1)).collect();
+        for some in all.chunks(SIGHTINGS_MAX) {
+            let counts = store.devices_seen(some, &bounds).await.unwrap();
+            assert!(counts.iter().all(|at| at.devices <= devices_max + 1), "{counts:?}");
+        }
+        let of_device = keys(&format!("{prefix}:*:seen:device:*")).await;
+        assert_eq!(of_device.len(), bound as usize, "one set for each device that counted");
+        assert_eq!(keys(&format!("{prefix}:*")).await.len(), bound as usize + 1, "and the user's");
     }
 }
 

@@ -3,6 +3,9 @@
 //! The sets of a device lie in the slot of a shard that its name chooses, those of a user in his shard's: a crowd that
 //! logs in is spread over a cluster. A step is one call for each shard that it touches, one after the other; a call whose
 //! answer is lost is sent again, with the same outcome; a step that fails on its way is repeated as a whole.
+//!
+//! Users' sets come first: whoever has too many devices touches no further device's set, or one account with ever new names
+//! would fill Redis with sets of one member.
 
 use redis::Value;
 
@@ -38,7 +41,25 @@ impl DeviceStore for RedisShards {
         bounds: &CountBounds,
     ) -> Result<Vec<DeviceCounts>, StoreError> {
         let mut counts = vec![DeviceCounts::default(); sightings.len()];
-        for (shard, seen) in ShardId::all().zip(self.by_shard(sightings, bounds)) {
+        self.count(self.of_users(sightings, bounds), bounds, &mut counts).await?;
+        self.count(self.of_devices(sightings, bounds, &counts), bounds, &mut counts).await?;
+        if bounds.devices_max == 0 {
+            for at in &mut counts {
+                at.devices = 0;
+            }
+        }
+        Ok(counts)
+    }
+}
+
+impl RedisShards {
+    async fn count(
+        &self,
+        by_shard: [Vec<Seen>; 16],
+        bounds: &CountBounds,
+        counts: &mut [DeviceCounts],
+    ) -> Result<(), StoreError> {
+        for (shard, seen) in ShardId::all().zip(by_shard) {
             for some in seen.chunks(SETS_MAX) {
                 for (seen, count) in some.iter().zip(self.seen(shard, some, bounds).await?) {
                     match seen.of {
@@ -52,32 +73,33 @@ impl DeviceStore for RedisShards {
                 }
             }
         }
-        Ok(counts)
+        Ok(())
     }
-}
 
-impl RedisShards {
-    fn by_shard(&self, sightings: &[Sighting], bounds: &CountBounds) -> [Vec<Seen>; 16] {
-        let keys = &self.inner.keys;
-        let mut by_shard: [Vec<Seen>; 16] = std::array::from_fn(|_| Vec::new());
-        let mut put = |shard: ShardId, seen| {
-            if let Some(of_shard) = by_shard.get_mut(shard.index()) {
-                of_shard.push(seen);
-            }
-        };
-        for (index, Sighting { device, user }) in sightings.iter().enumerate() {
-            if bounds.users_max > 0 {
-                let (shard, member) = (shard_of(device), user.0.to_string().into_bytes());
-                let key = keys.users_of_device(shard, device);
-                put(shard, Seen { of: Of::Device(index), key, max: bounds.users_max, member });
-            }
-            if bounds.devices_max > 0 {
-                let (shard, member) = (ShardId::of(*user), device.as_bytes().to_vec());
-                let key = keys.devices_of_user(shard, *user);
-                put(shard, Seen { of: Of::User(index), key, max: bounds.devices_max, member });
-            }
-        }
-        by_shard
+    fn of_users(&self, sightings: &[Sighting], bounds: &CountBounds) -> [Vec<Seen>; 16] {
+        let max = bounds.devices_bound();
+        let asked = sightings.iter().enumerate().filter(|_| max > 0);
+        by_shard(asked.map(|(index, Sighting { device, user })| {
+            let (shard, member) = (ShardId::of(*user), device.as_bytes().to_vec());
+            let key = self.inner.keys.devices_of_user(shard, *user);
+            (shard, Seen { of: Of::User(index), key, max, member })
+        }))
+    }
+
+    fn of_devices(
+        &self,
+        sightings: &[Sighting],
+        bounds: &CountBounds,
+        counts: &[DeviceCounts],
+    ) -> [Vec<Seen>; 16] {
+        let (max, devices_bound) = (bounds.users_max, bounds.devices_bound());
+        let counting = sightings.iter().zip(counts).enumerate();
+        let asked = counting.filter(|(_, (_, known))| max > 0 && known.devices <= devices_bound);
+        by_shard(asked.map(|(index, (Sighting { device, user }, _))| {
+            let (shard, member) = (shard_of(device), user.0.to_string().into_bytes());
+            let key = self.inner.keys.users_of_device(shard, device);
+            (shard, Seen { of: Of::Device(index), key, max, member })
+        }))
     }
 
     async fn seen(
@@ -100,6 +122,16 @@ impl RedisShards {
             .filter(|counts| counts.len() == seen.len())
             .ok_or_else(|| malformed(what, shard, "no list of numbers"))
     }
+}
+
+fn by_shard(all: impl Iterator<Item = (ShardId, Seen)>) -> [Vec<Seen>; 16] {
+    let mut by_shard: [Vec<Seen>; 16] = std::array::from_fn(|_| Vec::new());
+    for (shard, seen) in all {
+        if let Some(of_shard) = by_shard.get_mut(shard.index()) {
+            of_shard.push(seen);
+        }
+    }
+    by_shard
 }
 
 /// Any that all gateways agree on.

@@ -74,10 +74,12 @@ impl Both {
         bounds: &CountBounds,
     ) -> DeviceCounts {
         let CountBounds { users_max, devices_max, window } = *bounds;
-        DeviceCounts {
-            users: self.users.seen(now_ms, device, user, users_max, window),
-            devices: self.devices.seen(now_ms, user, device, devices_max, window),
-        }
+        let bound = bounds.devices_bound();
+        let devices = self.devices.seen(now_ms, user, device, bound, window);
+        // One user with ever new names would make a set of each.
+        let users =
+            if devices > bound { 0 } else { self.users.seen(now_ms, device, user, users_max, window) };
+        DeviceCounts { users, devices: if devices_max > 0 { devices } else { 0 } }
     }
 }
 
@@ -130,6 +132,7 @@ mod tests {
             seen(both, 2000, &number.to_string(), 7);
         }
         assert_eq!(both.devices.0.get(&UserId::new(7).unwrap()).unwrap().len(), 3);
+        assert_eq!(both.users.0.len(), 3, "the farm, and as many of his as may be");
     }
 
     #[test]
