@@ -51,7 +51,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("sqlx", &["store/sql", "rehearsal"]),
     ("redis", &["store/redis"]),
     ("axum", &["admin", "rehearsal"]),
-    ("hyper", &["payment"]),
+    ("hyper", &["admin", "payment"]),
     ("hmac", &["payment"]),
     ("jsonwebtoken", &["admission"]),
     ("ed25519_dalek", &["admission"]),

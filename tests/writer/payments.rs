@@ -209,7 +209,6 @@ async fn a_payment_centre_that_is_down_closes_nothing_and_somebody_is_called() {
     eventually("all are closed", || async { world.in_state(OrderState::Closed).await == 30 }).await;
     world.all_is_over(1000).await;
     assert_eq!(centre.stats()["orders_closed"], 30);
-    // The log comes through a pipe of its own, later than what it tells of is done.
     eventually("the end of the silence is told", || async {
         writer.log().contains("the payment centre answers again")
     })
