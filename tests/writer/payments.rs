@@ -7,6 +7,7 @@ use rushgate::payment::http::{Target, post, post_signed};
 use rushgate::payment::{Keys, Payment, PaymentId, notice_body};
 use rushgate::protocol::{OrderNumber, OrderState};
 use rushgate::rehearsal::{PayCentre, PayFaults};
+use rushgate::store::crash_point;
 use rushgate_servers::ReservedPort;
 use tokio::net::TcpListener;
 
@@ -303,24 +304,20 @@ async fn rule_14_a_crash_at_a_payment_or_a_close_leaves_one_outcome() {
     WriterProcess::working(&world, "").settled_by(&world).await;
     let rows = world.order_rows().await;
     let now_ms = world.now_ms().await;
-    for (nth, point) in ["writer.before_payment", "writer.after_payment"].into_iter().enumerate() {
+    let [before, after, when_parked, when_overdue @ ..] = crash_point::OF_PAYMENTS;
+    for (nth, point) in [before, after].into_iter().enumerate() {
         let mut writer = WriterProcess::start(&world, &payments.config(""), Some(point)).works();
         let target: Target = writer.url().parse().unwrap();
         let body = notice(&format!("p-{nth}"), rows[nth].1.order, PRICE);
         assert!(post(&target, "/payments", &payments.keys, now_ms, body, PATIENCE).await.is_err());
         writer.crashed();
     }
-    let mut parked = WriterProcess::start(&world, &payments.config(""), Some("writer.after_parked"));
+    let mut parked = WriterProcess::start(&world, &payments.config(""), Some(when_parked));
     parked.crashed();
     let centre = payments.centre(PayFaults::default(), &[]).await;
     let config = payments.config(&format!("http://{}", centre.address()));
     world.time_out().await;
-    for point in [
-        "writer.after_overdue_taken",
-        "writer.after_asked",
-        "writer.before_overdue_closed",
-        "writer.after_overdue_closed",
-    ] {
+    for point in when_overdue {
         WriterProcess::start(&world, &config, Some(point)).crashed();
     }
     let writer = WriterProcess::working(&world, &config);
