@@ -11,7 +11,7 @@ from . import install
 from .errors import BadMeasurement, CannotStart
 from .paths import RESULTS
 from .plan import QUICK_TIMING, Point
-from .rushgate import HIGH, LIMITS, NEVER_TOO_MUCH, SOLD_OUT, Gateway, sell_out
+from .rushgate import FIRST_BUYER, HIGH, LIMITS, NEVER_TOO_MUCH, SOLD_OUT, Gateway, sell_out
 
 NONE, ALL = "none", "all of them"
 
@@ -26,6 +26,9 @@ RUNGS = {
     **{f"limits.{name}": limit(name) for name in LIMITS if name != "result_per_user"},
     "behaviour": {"more": NEVER_TOO_MUCH},
     "risk lists, 100,000 users": {"listed": True},
+    # Nobody has the claim: the rule lets everybody in.
+    "eligibility, a rule": {"more": {"auth.claims": '["level"]'}, "terms": ["--eligibility", "not (level >= 2)"]},
+    "allow-list, 100,000 users": {"terms": ["--allow-list"], "invited": [FIRST_BUYER, *range(1, 100_000)]},
     "explain (risk.explain_slots = 0 is off)": {"more": {}},
 }
 DEPTHS = (1, 64)

@@ -19,6 +19,8 @@ LIMITS = ["global", "per_ip", "per_user", "result_per_user", "per_connection", "
 NEVER_TOO_MUCH = {"behaviour.per_minute": 60_000, "behaviour.burst": 1_000_000_000}
 SOLD_OUT, HELD = 1, 2
 UNITS = 1_000_000_000
+# Who takes the units of an activity that is to be sold out.
+FIRST_BUYER = 1 << 41
 # The gateway that sells; its database outlives it.
 WINNERS = "winners"
 USERS = 1_000_000
@@ -35,12 +37,15 @@ def folder_of(gateway):
 class Gateway:
     """One gateway with a data folder of its own."""
 
-    def __init__(self, name, activities, limits=None, rungs=True, more=None, listed=None):
+    def __init__(self, name, activities, limits=None, rungs=True, more=None, listed=None, terms=None, invited=None):
         """`activities`: units of each activity, numbered from 1. `rungs`: whether those look that can be off; `listed`:
-        whether others are on the risk lists, by default as `rungs` says. `more`: further settings."""
+        whether others are on the risk lists, by default as `rungs` says. `more`: further settings. `terms`: whom the
+        activities are for, as options of their creation; `invited`: users on the first one's allow-list."""
         self.data_dir = fresh_folder(folder_of(name)) / "data"
         for number, units in enumerate(activities, 1):
-            create_activity(self.data_dir, number, units)
+            create_activity(self.data_dir, number, units, terms)
+        if invited:
+            invite(self.data_dir, invited)
         if rungs if listed is None else listed:
             list_others(self.data_dir)
         settings = {
@@ -74,26 +79,33 @@ class Gateway:
 
 
 def sell_out(gateway):
-    gateway.prepare("--activity", SOLD_OUT, "--service", "--users", 2, "--first-user", 1 << 41, "--requests", 64)
+    gateway.prepare("--activity", SOLD_OUT, "--service", "--users", 2, "--first-user", FIRST_BUYER, "--requests", 64)
+
+
+def rushgate(*arguments, given=None):
+    """What a command prints."""
+    command = [str(BINARIES / "rushgate"), *map(str, arguments)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, input=given)
+    if done.returncode != 0:
+        raise CannotStart(f"rushgate {' '.join(command[1:3])}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def list_others(data_dir):
     """So that the lists are looked at: nobody who is on them asks."""
     lines = "".join(f"user:{FIRST_LISTED + nth}\n" for nth in range(LISTED))
-    command = [str(BINARIES / "rushgate"), "risk", "import", "-", "--data-dir", str(data_dir), "--who", "bench",
-               "--why", "bench"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, input=lines)
-    if done.returncode != 0:
-        raise CannotStart(f"rushgate risk import: {done.stderr.strip()}")
+    rushgate("risk", "import", "-", "--data-dir", data_dir, "--who", "bench", "--why", "bench", given=lines)
 
 
-def create_activity(data_dir, number, units):
-    command = [str(BINARIES / "rushgate"), "activity", "create", "--id", str(number), "--name", "bench",
-               "--sku", f"1:{units}:100", "--closes", "+24h", "--data-dir", str(data_dir), "--json"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise CannotStart(f"rushgate activity create: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+def invite(data_dir, users):
+    """Puts users on the allow-list of activity 1."""
+    lines = "".join(f"{user}\n" for user in users)
+    rushgate("activity", "allow", "import", 1, "-", "--data-dir", data_dir, given=lines)
+
+
+def create_activity(data_dir, number, units, terms=None):
+    return json.loads(rushgate("activity", "create", "--id", number, "--name", "bench", "--sku", f"1:{units}:100",
+                               "--closes", "+24h", "--data-dir", data_dir, "--json", *(terms or [])))
 
 
 class Rushgate:
