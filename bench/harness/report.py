@@ -14,7 +14,8 @@ NAMES = {
     "sqlite-inserts": "bare SQLite inserts",
 }
 WORKS = {
-    "echo": "echo", "sold_out": "refuse: sold out", "sold_out_service": "refuse: sold out, service connections",
+    "echo": "echo", "sold_out": "refuse: sold out", "sold_out_no_rungs": "refuse: sold out, rungs off",
+    "sold_out_service": "refuse: sold out, service connections",
     "already": "refuse: duplicate", "result": "RESULT", "activity": "ACTIVITY", "rate_limited": "refuse: rate limited",
     "winners": "winners", "winners_same_batches": "winners, as many at once as Rushgate", "mixed_sale": "mixed sale",
 }

@@ -45,6 +45,12 @@ class Harness(unittest.TestCase):
         self.assertLessEqual(set(points(True, CONTENDERS)), set(full))
         self.assertEqual({point.contender for point in points(True, ["fastapi"])}, {"fastapi"})
 
+    def test_every_work_has_a_name_in_the_tables(self):
+        samples = Samples()
+        for point in points(False, CONTENDERS):
+            samples.add(point, 1, sample(1, 1.0, 1.0, 1.0, 1))
+        self.assertIn("rungs off", report.markdown(ABOUT, samples))
+
     def test_the_maximum_is_measured_before_the_open_loop_that_needs_it(self):
         for quick in (False, True):
             chosen = points(quick, CONTENDERS)
