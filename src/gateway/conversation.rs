@@ -116,6 +116,7 @@ impl Conversation {
     ) -> Answered {
         let mut consumed: usize = 0;
         let mut warm: usize = 0;
+        let view = self.session.worker.core.funnel.view();
         while let Some(rest) = bytes.get(consumed..) {
             if warm == 0 {
                 warm = self.session.warm(rest);
@@ -133,7 +134,7 @@ impl Conversation {
                 }
             };
             consumed = consumed.saturating_add(frame_bytes);
-            let flow = self.session.on_frame(now, &frame, out);
+            let flow = self.session.on_frame(now, &view, &frame, out);
             if flow != Flow::Go {
                 return Answered { consumed, flow };
             }

@@ -19,6 +19,7 @@ use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::peer::Peer;
 use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
 use super::risk_rung::RiskHeld;
+use super::view::View;
 use crate::admission::limits::{Held, LimitedBy, Limits, Rates, Share};
 use crate::admission::risk::Risk;
 use crate::admission::switches::SwitchBoard;
@@ -96,9 +97,14 @@ pub(super) struct Funnel {
 }
 
 impl Funnel {
+    /// What the requests of one wake go by.
+    pub(super) fn view(&self) -> View {
+        View::new(&self.buyers, &self.on_sale)
+    }
+
     /// The ladder. `Ok`: the BUY waits for the stock task, which will answer it.
-    pub(super) fn buy(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
-        let on_sale = self.on_sale.load();
+    pub(super) fn buy(&self, now: Now, view: &View, ask: &Ask<'_>) -> Result<(), Refusal> {
+        let on_sale = view.on_sale();
         let sale = on_sale.sale(ask.activity);
         // Read before the buyers: the stock task makes marks known before it says that nothing is left, so that
         // whoever took the last unit is found by the duplicate rung, never told "sold out".
@@ -107,9 +113,9 @@ impl Funnel {
         let was_fresh = left != Left::Unknown || self.board.is_fresh(now.mono_ms());
         // Frame and connection have been judged before: see `session`.
         self.rate(now, on_sale.rates(), ask)?;
-        self.duplicate(&on_sale, ask)?;
-        let judged = self.below_duplicate(now, &on_sale, sale, left, ask);
-        judged.map_err(|refusal| self.unless_a_winner(now, was_fresh, &on_sale, ask, refusal))?;
+        self.duplicate(on_sale, ask)?;
+        let judged = self.below_duplicate(now, on_sale, sale, left, ask);
+        judged.map_err(|refusal| self.unless_a_winner(now, was_fresh, view, ask, refusal))?;
         self.queue(now, ask)
     }
 
@@ -136,14 +142,14 @@ impl Funnel {
         &self,
         now: Now,
         was_fresh: bool,
-        on_sale: &OnSale,
+        view: &View,
         ask: &Ask<'_>,
         refusal: Refusal,
     ) -> Refusal {
         let is_final = Status::class_of(refusal.status.code()) == StatusClass::Refused;
-        let is_known = was_fresh && self.board.is_fresh(now.mono_ms());
+        let is_known = was_fresh && self.board.is_fresh(now.mono_ms()) && view.is_of(&self.buyers);
         // Of an archived activity RESULT tells the orders, from the database.
-        if is_known || !is_final || on_sale.is_archived(ask.activity) {
+        if is_known || !is_final || view.on_sale().is_archived(ask.activity) {
             return refusal;
         }
         let hint_ms = with_jitter(UNKNOWN_RETRY_MS);
@@ -242,20 +248,32 @@ impl Funnel {
     }
 
     /// What RESULT says, whatever the switches and the window say: from memory, but for an activity that is archived.
-    pub(super) fn result(&self, now: Now, activity: ActivityId, user: UserId, held: Option<&Held>) -> Found {
-        let on_sale = self.on_sale.load();
+    pub(super) fn result(
+        &self,
+        now: Now,
+        view: &View,
+        (activity, user): (ActivityId, UserId),
+        held: Option<&Held>,
+    ) -> Found {
+        let on_sale = view.on_sale();
         if let Err(told) = self.question_rate(now, on_sale.rates(), user, held) {
             return Found::Here(told);
         }
         let archived_at_ms = on_sale.ended(activity).and_then(|ended| ended.archived_at_ms);
         match archived_at_ms {
-            None => Found::Here(self.result_from_memory(now, activity, user)),
+            None => Found::Here(self.result_from_memory(now, view, activity, user)),
             Some(at_ms) if self.lookups.is_kept(now, at_ms) => Found::InTheDatabase,
             Some(_) => Found::Here((Status::NoOrder, 0, Reply::Empty)),
         }
     }
 
-    fn result_from_memory(&self, now: Now, activity: ActivityId, user: UserId) -> (Status, u32, Reply) {
+    fn result_from_memory(
+        &self,
+        now: Now,
+        view: &View,
+        activity: ActivityId,
+        user: UserId,
+    ) -> (Status, u32, Reply) {
         // Asked before and after: a view that became fresh in between has told of his order only after he was not
         // found; one that fell silent in between may have forgotten it.
         let was_fresh = self.board.is_fresh(now.mono_ms());
@@ -264,7 +282,9 @@ impl Funnel {
             Some(Standing::Unconfirmed(order_number)) => {
                 (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
             }
-            None if was_fresh && self.board.is_fresh(now.mono_ms()) => (Status::NoOrder, 0, Reply::Empty),
+            None if was_fresh && self.board.is_fresh(now.mono_ms()) && view.is_of(&self.buyers) => {
+                (Status::NoOrder, 0, Reply::Empty)
+            }
             None => (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number: OrderNumber(0) }),
         }
     }
@@ -273,12 +293,12 @@ impl Funnel {
     pub(super) fn activity(
         &self,
         now: Now,
-        activity: ActivityId,
-        user: UserId,
+        view: &View,
+        (activity, user): (ActivityId, UserId),
         held: Option<&Held>,
         claims: Known<'_>,
     ) -> (Status, u32, Reply) {
-        let on_sale = self.on_sale.load();
+        let on_sale = view.on_sale();
         if let Err(told) = self.question_rate(now, on_sale.rates(), user, held) {
             return told;
         }

@@ -57,6 +57,7 @@ mod subscribers;
 mod switches;
 mod tasks;
 mod trouble;
+mod view;
 mod warm;
 mod worker;
 mod worker_thread;

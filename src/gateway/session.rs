@@ -19,6 +19,7 @@ use super::hello::Greeting;
 use super::named::Named;
 use super::of_app::{Kept, OfApp};
 use super::peer::Peer;
+use super::view::View;
 use super::worker::Worker;
 use crate::admission::identity::Claims;
 use crate::admission::limits::Held;
@@ -106,7 +107,7 @@ impl Session {
     }
 
     /// Handles one complete frame, in the order of precedence that protocol.md gives.
-    pub(super) fn on_frame(&mut self, now: Now, frame: &Frame<'_>, out: &mut BytesMut) -> Flow {
+    pub(super) fn on_frame(&mut self, now: Now, view: &View, frame: &Frame<'_>, out: &mut BytesMut) -> Flow {
         if frame.has_unknown_flag() {
             self.count_frame_rung(frame);
             self.error(frame.request_id, Status::BadFlags, "unknown must-understand flag", out);
@@ -144,7 +145,7 @@ impl Session {
                 let pong = Reply::Pong { server_time_ms: now.sale_ms, client_time };
                 self.reply(frame, Status::Ok, 0, &pong, out);
             }
-            Ok((request, named)) => self.on_user_request(now, frame, request, named, out),
+            Ok((request, named)) => self.on_user_request((now, view), frame, request, named, out),
         }
         Flow::Go
     }
@@ -172,7 +173,7 @@ impl Session {
     /// Requests that are about a user.
     fn on_user_request(
         &self,
-        now: Now,
+        (now, view): (Now, &View),
         frame: &Frame<'_>,
         request: Request<'_>,
         named: Named<'_>,
@@ -206,17 +207,17 @@ impl Session {
                     quantity,
                     patience_ms: frame.hint_ms,
                 };
-                return self.on_buy(now, frame, &ask, out);
+                return self.on_buy(now, view, frame, &ask, out);
             }
             Request::Result { activity } => {
-                match self.result(now, frame.request_id, activity, speaker.user) {
+                match self.result(now, view, frame.request_id, (activity, speaker.user)) {
                     Some(told) => told,
                     None => return,
                 }
             }
             Request::Activity { activity } => {
                 let Speaker { user, claims, .. } = speaker;
-                self.worker.core.funnel.activity(now, activity, user, self.held(), claims)
+                self.worker.core.funnel.activity(now, view, (activity, user), self.held(), claims)
             }
             // Challenges and purchase tokens: no activity asks for one.
             _ => (Status::NotRequired, 0, Reply::Empty),
@@ -231,12 +232,12 @@ impl Session {
     fn result(
         &self,
         now: Now,
+        view: &View,
         request_id: u32,
-        activity: ActivityId,
-        user: UserId,
+        (activity, user): (ActivityId, UserId),
     ) -> Option<(Status, u32, Reply)> {
         let funnel = &self.worker.core.funnel;
-        match funnel.result(now, activity, user, self.held()) {
+        match funnel.result(now, view, (activity, user), self.held()) {
             Found::Here(told) => Some(told),
             Found::InTheDatabase if self.peer.in_flight() >= u32::from(self.in_flight_max()) => {
                 Some((Status::TooManyInFlight, super::reply_parts::busy_hint_ms(), Reply::Empty))
@@ -255,13 +256,13 @@ impl Session {
         }
     }
 
-    fn on_buy(&self, now: Now, frame: &Frame<'_>, ask: &Ask<'_>, out: &mut BytesMut) {
+    fn on_buy(&self, now: Now, view: &View, frame: &Frame<'_>, ask: &Ask<'_>, out: &mut BytesMut) {
         if self.peer.in_flight() >= u32::from(self.in_flight_max()) {
             self.refuse(frame, Status::TooManyInFlight, out);
             return;
         }
         let funnel = &self.worker.core.funnel;
-        match funnel.buy(now, ask) {
+        match funnel.buy(now, view, ask) {
             Ok(()) => {
                 self.worker.sheet.rung(Rung::Passed);
                 funnel.remember(now, ask, Rung::Passed, Status::Ok);

@@ -45,6 +45,8 @@ pub struct Buyers {
     /// Bits are set before the map is written, and never taken back.
     filter: Box<[AtomicU64]>,
     standings: DashMap<(ActivityId, UserId), Standing, RandomState>,
+    /// Raised before orders of archived activities are forgotten.
+    forgettings: AtomicU64,
 }
 
 impl Default for Buyers {
@@ -52,6 +54,7 @@ impl Default for Buyers {
         Self {
             filter: (0..FILTER_WORDS).map(|_| AtomicU64::new(0)).collect(),
             standings: DashMap::with_hasher(RandomState::default()),
+            forgettings: AtomicU64::new(0),
         }
     }
 }
@@ -204,7 +207,18 @@ impl Buyers {
 
     /// Forgets everybody who stands in such an activity.
     pub(super) fn forget(&self, is_archived: impl Fn(ActivityId) -> bool) {
+        if !self.standings.iter().any(|entry| is_archived(entry.key().0)) {
+            return;
+        }
+        // Before: whoever does not find a user for this sees that it was.
+        self.forgettings.fetch_add(1, Ordering::Release);
         self.standings.retain(|(activity, _), _| !is_archived(*activity));
+    }
+
+    /// How often orders were forgotten. If it is the same before and after somebody was not found, he was not forgotten
+    /// in between.
+    pub fn forgettings(&self) -> u64 {
+        self.forgettings.load(Ordering::Acquire)
     }
 
     /// What became of an order of which only this process knew; another that stands by now is left.

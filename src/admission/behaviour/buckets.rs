@@ -88,13 +88,22 @@ impl Buckets {
     /// The user's word, or the one that he takes; what stands in it, and his level.
     #[inline]
     fn find<'a>(&self, line: &'a Line, mark: u64, now: u64) -> (Option<&'a AtomicU64>, u64, u64) {
+        for word in &line.0 {
+            let seen = word.load(Ordering::Relaxed);
+            if seen >> TIME_BITS == mark {
+                return (Some(word), seen, self.level(seen, now));
+            }
+        }
+        self.emptiest(line, now)
+    }
+
+    /// The word that somebody takes who has none.
+    #[cold]
+    fn emptiest<'a>(&self, line: &'a Line, now: u64) -> (Option<&'a AtomicU64>, u64, u64) {
         let mut emptiest = (None, 0, u64::MAX);
         for word in &line.0 {
             let seen = word.load(Ordering::Relaxed);
             let level = self.level(seen, now);
-            if seen >> TIME_BITS == mark {
-                return (Some(word), seen, level);
-            }
             if level < emptiest.2 {
                 emptiest = (Some(word), seen, level);
             }
