@@ -3,7 +3,6 @@
 //! Written `RATE:BURST`, `off` or `default`; one spelling each, as everywhere among switches.
 
 use super::super::limits::Rate;
-use super::switch::{SwitchKind, plain_number};
 use crate::protocol::ActivityId;
 
 /// A limit that can be switched.
@@ -21,19 +20,6 @@ pub enum Limit {
     ResultPerUser,
     /// Of one activity.
     Activity(ActivityId),
-}
-
-impl Limit {
-    pub(super) const fn kind(self) -> SwitchKind {
-        match self {
-            Self::Global => SwitchKind::LimitGlobal,
-            Self::PerIp => SwitchKind::LimitPerIp,
-            Self::PerUser => SwitchKind::LimitPerUser,
-            Self::PerConnection => SwitchKind::LimitPerConnection,
-            Self::ResultPerUser => SwitchKind::LimitResultPerUser,
-            Self::Activity(_) => SwitchKind::LimitActivity,
-        }
-    }
 }
 
 /// What a limit may be set to, for people.
@@ -87,4 +73,9 @@ impl RateSetting {
             Self::Set(rate) => Some(rate),
         }
     }
+}
+
+/// Digits alone, without a leading zero.
+pub(super) fn plain_number(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number: &u32| *number != 0 && number.to_string() == text)
 }

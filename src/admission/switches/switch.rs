@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::rate::{Limit, RATE_VALUES, RateSetting};
+use super::rate::{Limit, RATE_VALUES, RateSetting, plain_number};
 use crate::protocol::ActivityId;
 
 /// Whether BUYs come in.
@@ -86,6 +86,17 @@ impl SwitchKind {
         Self::LimitResultPerUser,
         Self::LimitActivity,
     ];
+
+    const fn of_limit(limit: Limit) -> Self {
+        match limit {
+            Limit::Global => Self::LimitGlobal,
+            Limit::PerIp => Self::LimitPerIp,
+            Limit::PerUser => Self::LimitPerUser,
+            Limit::PerConnection => Self::LimitPerConnection,
+            Limit::ResultPerUser => Self::LimitResultPerUser,
+            Limit::Activity(_) => Self::LimitActivity,
+        }
+    }
 
     /// The first part of the name.
     pub const fn name(self) -> &'static str {
@@ -250,7 +261,7 @@ impl Switch {
             Self::Entry(..) => SwitchKind::Entry,
             Self::LogLevel(_) => SwitchKind::LogLevel,
             Self::Drain(..) => SwitchKind::Drain,
-            Self::Limit(limit, _) => limit.kind(),
+            Self::Limit(limit, _) => SwitchKind::of_limit(*limit),
         }
     }
 
@@ -280,9 +291,4 @@ impl fmt::Display for Switch {
             Self::Entry(None, _) | Self::LogLevel(_) | Self::Limit(..) => Ok(()),
         }
     }
-}
-
-/// Digits alone, without a leading zero.
-pub(super) fn plain_number(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|number: &u32| *number != 0 && number.to_string() == text)
 }
