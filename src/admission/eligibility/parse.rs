@@ -24,17 +24,20 @@ const COMPARES: [(&str, Compare); 6] = [
     (">", Compare::Greater),
 ];
 
-pub(super) fn rule(text: &str) -> Result<Rule, RuleError> {
-    let mut parser = Parser { text, rest: text, names: Vec::new(), depth: 0 };
-    if text.len() > RULE_BYTES_MAX {
-        let what = format!("the rule has {} bytes; at most {RULE_BYTES_MAX}", text.len());
-        return Err(RuleError { at: 1, what });
-    }
-    let condition = parser.any()?;
-    match parser.peek() {
-        "" => Ok(Rule { condition, names: parser.names }),
-        ")" => Err(parser.fault("a ) without its (")),
-        other => Err(parser.fault(&format!("expected and, or, or the end; found {other}"))),
+impl Rule {
+    /// Compiles a text such as `level >= 2 and (vip or city == "Wuhan")`.
+    pub fn parse(text: &str) -> Result<Self, RuleError> {
+        let mut parser = Parser { text, rest: text, names: Vec::new(), depth: 0 };
+        if text.len() > RULE_BYTES_MAX {
+            let what = format!("the rule has {} bytes; at most {RULE_BYTES_MAX}", text.len());
+            return Err(RuleError { at: 1, what });
+        }
+        let condition = parser.any()?;
+        match parser.peek() {
+            "" => Ok(Self { condition, names: parser.names }),
+            ")" => Err(parser.fault("a ) without its (")),
+            other => Err(parser.fault(&format!("expected and, or, or the end; found {other}"))),
+        }
     }
 }
 

@@ -5,7 +5,6 @@
 
 use std::fmt;
 
-use super::parse;
 use crate::admission::identity::{CLAIMS_MAX, Claim, ClaimNames, Claims, asserted};
 
 /// The longest text of a rule.
@@ -65,11 +64,6 @@ impl fmt::Display for RuleError {
 }
 
 impl Rule {
-    /// Compiles a text such as `level >= 2 and (vip or city == "Wuhan")`.
-    pub fn parse(text: &str) -> Result<Self, RuleError> {
-        parse::rule(text)
-    }
-
     /// The claims that it looks at.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| &**name)
