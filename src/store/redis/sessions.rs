@@ -6,23 +6,17 @@
 use redis::Value;
 
 use super::answers::{list, malformed, number, text};
+use super::keys::shard_of_session;
 use super::shards::RedisShards;
-use crate::stock::calls::ShardId;
 use crate::store::StoreError;
 use crate::store::sessions::{SessionEditor, SessionKey, SessionStore, StoredSession};
 
 const FIELDS: [&str; 4] = ["user", "exp", "scope", "claims"];
 
-/// Whose slot a session lies in.
-pub(super) fn shard_of(key: &SessionKey) -> ShardId {
-    let [first, ..] = key.0;
-    ShardId::ALL.get(usize::from(first >> 4)).copied().unwrap_or(ShardId::ALL[0])
-}
-
 impl SessionStore for RedisShards {
     async fn session(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
         let what = "looking a session up";
-        let (shard, name) = (shard_of(key), self.inner.keys.session(key));
+        let (shard, name) = (shard_of_session(key), self.inner.keys.session(key));
         let mut command = redis::cmd("HMGET");
         command.arg(&name).arg(&FIELDS);
         let answers = self.run(&self.work(shard, what, vec![command], vec![name])).await?;
@@ -43,7 +37,7 @@ impl SessionEditor for RedisShards {
         session: &StoredSession,
         ends_at_s: u64,
     ) -> Result<(), StoreError> {
-        let (shard, name) = (shard_of(key), self.inner.keys.session(key));
+        let (shard, name) = (shard_of_session(key), self.inner.keys.session(key));
         let mut set = redis::cmd("HSET");
         set.arg(&name);
         let values = [&session.user, &session.exp, &session.scope, &session.claims];
@@ -59,7 +53,7 @@ impl SessionEditor for RedisShards {
 
     async fn remove_session(&self, key: &SessionKey) -> Result<bool, StoreError> {
         let what = "removing a session";
-        let (shard, name) = (shard_of(key), self.inner.keys.session(key));
+        let (shard, name) = (shard_of_session(key), self.inner.keys.session(key));
         let mut command = redis::cmd("DEL");
         command.arg(&name);
         let answers = self.run(&self.work(shard, what, vec![command], vec![name])).await?;
