@@ -9,11 +9,9 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::sqlite_store::SqliteStore;
 use super::writer::now_ms;
 use crate::protocol::UserId;
-use crate::store::StoreError;
-use crate::store::devices::{CountBounds, DeviceCounts, DeviceStore, Sighting};
+use crate::store::devices::{CountBounds, DeviceCounts, Sighting};
 
 /// Devices, and users, that are remembered.
 const KEYS_MAX: usize = 500_000;
@@ -21,6 +19,15 @@ const KEYS_MAX: usize = 500_000;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Sightings(Mutex<Both>);
+
+impl Sightings {
+    /// How many there are of each now, these included.
+    pub(super) fn seen(&self, sightings: &[Sighting], bounds: &CountBounds) -> Vec<DeviceCounts> {
+        let mut both = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now_ms = now_ms();
+        sightings.iter().map(|sighting| both.seen(now_ms, sighting, bounds)).collect()
+    }
+}
 
 #[derive(Debug, Default)]
 struct Both {
@@ -80,18 +87,6 @@ impl Both {
         let users =
             if devices > bound { 0 } else { self.users.seen(now_ms, device, user, users_max, window) };
         DeviceCounts { users, devices: if devices_max > 0 { devices } else { 0 } }
-    }
-}
-
-impl DeviceStore for SqliteStore {
-    async fn devices_seen(
-        &self,
-        sightings: &[Sighting],
-        bounds: &CountBounds,
-    ) -> Result<Vec<DeviceCounts>, StoreError> {
-        let mut both = self.sightings.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now_ms = now_ms();
-        Ok(sightings.iter().map(|sighting| both.seen(now_ms, sighting, bounds)).collect())
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod allow_lists;
 mod batch;
+mod device_store;
 mod devices;
 mod eligibility;
 mod error;
