@@ -5,7 +5,6 @@
 //! itself through a [`Probe`], and changes nothing but switches and risk lists; payment notices are handed on. A request
 //! that it does not know gets 404.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -15,69 +14,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde::Serialize;
 use tokio::net::TcpListener;
 
-use super::http_risk::{self, Asked, Explanation, RiskView};
-use super::payments::{self, SignedNotice};
-use super::risk::{RiskDone, RiskError, RiskRequest};
-use super::switches::{SetDone, SetError, SetRequest, SwitchView};
-use crate::payment::Answer;
-
-/// What a process tells of itself.
-pub trait Probe: Send + Sync + 'static {
-    /// Why it should not be sent clients; empty when it may.
-    fn not_ready(&self) -> Vec<&'static str>;
-    /// Its metrics, in the Prometheus text format 0.0.4.
-    fn metrics(&self) -> String;
-    /// The switches that it obeys; `None` where it obeys none, or is not there yet.
-    fn switches(&self) -> Option<SwitchesView> {
-        None
-    }
-    /// Sets a switch, for all that obey it; `None` as above.
-    fn set_switch(
-        &self,
-        request: SetRequest,
-    ) -> impl Future<Output = Option<Result<SetDone, SetError>>> + Send {
-        let _ = request;
-        std::future::ready(None)
-    }
-    /// How the risk lists that it goes by stand; `None` where it goes by none, or is not there yet.
-    fn risk(&self) -> Option<RiskView> {
-        None
-    }
-    /// Changes them, for all that go by them; `None` as above.
-    fn change_risk(
-        &self,
-        request: RiskRequest,
-    ) -> impl Future<Output = Option<Result<RiskDone, RiskError>>> + Send {
-        let _ = request;
-        std::future::ready(None)
-    }
-    /// Why somebody was turned away; `None` as above.
-    fn explain(&self, asked: &Asked) -> Option<Explanation> {
-        let _ = asked;
-        None
-    }
-    /// Takes a payment notice; `None` where none are taken.
-    fn payment_notice(&self, notice: SignedNotice) -> impl Future<Output = Option<Answer>> + Send {
-        let _ = notice;
-        std::future::ready(None)
-    }
-}
-
-/// The switches that a process obeys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SwitchesView {
-    /// Its number, as `drain/NUMBER` names it.
-    pub gateway: u32,
-    /// Of the last change that it obeys.
-    pub version: u64,
-    /// For how long the store has not confirmed it.
-    pub age_ms: u64,
-    /// By name.
-    pub switches: Vec<SwitchView>,
-}
+use super::probe::Probe;
+use super::reply::{json, not_from_here, refused};
+use super::switches::{SetError, SetRequest};
+use super::{http_risk, payments};
 
 /// Serves until the task is dropped.
 pub async fn serve<P: Probe>(listener: TcpListener, probe: Arc<P>) -> std::io::Result<()> {
@@ -134,55 +76,6 @@ async fn set_switch<P: Probe>(
     }
 }
 
-/// Why this request is not for this machine alone; `what` it is about, and the command for that.
-pub(super) fn not_from_here(
-    peer: SocketAddr,
-    headers: &HeaderMap,
-    what: &str,
-    command: &str,
-) -> Option<String> {
-    if !peer.ip().to_canonical().is_loopback() {
-        return Some(format!("{what} are for the gateway's own machine; there, or anywhere: {command}"));
-    }
-    let is_browser = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    is_browser.then(|| format!("{what} are not for web pages; use curl, or {command}"))
-}
-
 fn no_switches() -> Response {
     refused(StatusCode::NOT_FOUND, "this process obeys no switches, or is only starting")
-}
-
-pub(super) fn refused(status: StatusCode, why: &str) -> Response {
-    json(status, &serde_json::json!({ "error": why }))
-}
-
-pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    let text = serde_json::to_string(body).unwrap_or_default();
-    (status, [(header::CONTENT_TYPE, "application/json")], format!("{text}\n")).into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-
-    use super::*;
-
-    #[test]
-    fn switches_are_set_from_this_machine_alone_and_by_no_web_page() {
-        let with = |name: Option<&'static str>| {
-            let mut headers = HeaderMap::new();
-            headers
-                .extend(name.map(|name| (name.parse::<header::HeaderName>().unwrap(), "x".parse().unwrap())));
-            headers
-        };
-        let refused =
-            |peer: &str, name| not_from_here(peer.parse().unwrap(), &with(name), "switches", "").is_some();
-        assert!(
-            !refused("127.0.0.1:9", None)
-                && !refused("[::1]:9", None)
-                && !refused("[::ffff:127.0.0.1]:9", None)
-        );
-        assert!(refused("10.0.0.7:9", None) && refused("[2001:db8::1]:9", None));
-        assert!(refused("127.0.0.1:9", Some("origin")) && refused("127.0.0.1:9", Some("sec-fetch-site")));
-    }
 }

@@ -2,7 +2,7 @@
 //!
 //! What is listed of whom, and what became of him, is told on the gateway's own machine alone; so are changes taken.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Json;
@@ -10,77 +10,14 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
 
-use super::http::{Probe, json, not_from_here, refused};
+use super::probe::{Asked, Probe};
+use super::reply::{json, not_from_here, refused};
 use super::risk::{RiskError, RiskRequest};
 use crate::protocol::UserId;
 
 const WHAT: &str = "risk lists";
 const COMMAND: &str = "rushgate risk";
-
-/// How the risk lists stand in a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct RiskView {
-    /// Its number.
-    pub gateway: u32,
-    /// Of the last change that is in force.
-    pub version: u64,
-    /// For how long the store has not confirmed it.
-    pub age_ms: u64,
-    /// Users listed; of each kind some whose time has passed may be counted.
-    pub users: usize,
-    /// Blocks of addresses listed.
-    pub ips: usize,
-    /// Devices listed.
-    pub devices: usize,
-}
-
-/// Whom an explanation is about; at least one of these.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// The user.
-    pub user: Option<UserId>,
-    /// An address.
-    pub ip: Option<IpAddr>,
-    /// A device.
-    pub device: Option<String>,
-}
-
-/// Why somebody was turned away, as a gateway knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Explanation {
-    /// Its number.
-    pub gateway: u32,
-    /// What is in force of him there.
-    pub listed: Vec<ListedView>,
-    /// What became of the user's last BUY there, if it is remembered.
-    pub last_buy: Option<LastBuyView>,
-}
-
-/// What is in force of a subject.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListedView {
-    /// Whom it is about.
-    pub subject: String,
-    /// What becomes of it.
-    pub effect: String,
-    /// Until when, in Unix milliseconds; 0 = for good.
-    pub until_ms: u64,
-}
-
-/// What became of a BUY.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastBuyView {
-    /// The rung of the funnel where it ended, as in `rushgate_buys_total`; `passed`: it went to the stock task.
-    pub rung: String,
-    /// What was answered; none where the stock task was to answer.
-    pub status: Option<String>,
-    /// In which activity.
-    pub activity: u32,
-    /// When, in Unix milliseconds of the sale clock, to the second.
-    pub at_ms: u64,
-}
 
 pub(super) async fn risk<P: Probe>(State(probe): State<Arc<P>>) -> Response {
     match probe.risk() {

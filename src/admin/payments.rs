@@ -14,21 +14,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use http_body_util::LengthLimitError;
 
-use super::http::{Probe, json as answer, refused};
+use super::probe::{Probe, SignedNotice};
+use super::reply::{json as answer, refused};
 use crate::payment::{NOTICE_BYTES_MAX, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 
 const BODY_PATIENCE: Duration = Duration::from_secs(5);
-
-/// A notice as it came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignedNotice {
-    /// When it was signed, as the header says; `None` if there is none, or several.
-    pub timestamp: Option<String>,
-    /// The signature, likewise.
-    pub signature: Option<String>,
-    /// What was signed.
-    pub body: Bytes,
-}
 
 pub(super) async fn take<P: Probe>(State(probe): State<Arc<P>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 use super::Failure;
-use crate::admin::http::{self, Probe};
+use crate::admin::http;
+use crate::admin::probe::Probe;
 
 /// Opens it, if there is to be one; its address for people. `key` is the configuration's.
 pub(super) async fn open_admin<P: Probe>(

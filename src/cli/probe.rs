@@ -5,8 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
-use crate::admin::http::{Probe, SwitchesView};
-use crate::admin::http_risk::{Asked, Explanation, LastBuyView, ListedView, RiskView};
+use crate::admin::probe::{Asked, Explanation, LastBuyView, ListedView, Probe, RiskView, SwitchesView};
 use crate::admin::risk::{RiskDone, RiskError, RiskPlace, RiskRequest, change};
 use crate::admin::switches::{SetDone, SetError, SetRequest, SwitchPlace, set, views};
 use crate::admission::identity::IdentityError;

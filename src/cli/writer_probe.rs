@@ -7,8 +7,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 use super::probe::{put_keeper, single};
-use crate::admin::http::Probe;
-use crate::admin::payments::SignedNotice;
+use crate::admin::probe::{Probe, SignedNotice};
 use crate::orders::{Count, Counters, Notices};
 use crate::payment::Answer;
 use crate::stock::calls::ShardId;

@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rushgate::admin::http::{self, Probe};
+use rushgate::admin::http;
+use rushgate::admin::probe::Probe;
 use rushgate::gateway::{Gateway, PassedEnding, Rung};
 use serde_json::Value;
 use tokio::net::TcpListener;
