@@ -6,21 +6,22 @@
 //! the production store by a writer; a command that is killed in between leaves a pending load, never half of one.
 
 mod connection;
+mod error;
 mod validate;
 mod views;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use connection::{Connection, Place};
+use error::invalid;
 
 use crate::protocol::{ActivityId, SkuId, SkuKey};
-use crate::store::StoreError;
 use crate::store::catalog::Activity;
-use crate::store::sql::mysql::{MySqlOpenError, MySqlOptions, MySqlRefused};
-use crate::store::sql::{IfMissing, NewLoad, OpenError};
+use crate::store::sql::mysql::{MySqlOptions, MySqlRefused};
+use crate::store::sql::{IfMissing, NewLoad};
 
+pub use error::{ActivityError, Problems};
 pub use validate::{NAME_CHARS_MAX, NewActivity, NewSku, PRICE_MAX};
 pub use views::{
     ActivityDetail, ActivityView, AppliedBy, Created, LoadView, Preheated, SkuDetail, SkuView, StockChange,
@@ -28,43 +29,6 @@ pub use views::{
 
 /// How long a command waits for the serving gateway to apply what it wrote.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Why an operation was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum ActivityError {
-    /// What the operator gave is wrong; nothing was changed.
-    #[error("{0}")]
-    Invalid(Problems),
-    /// The data folder cannot be opened.
-    #[error(transparent)]
-    Open(OpenError),
-    /// The production store's database cannot be used.
-    #[error(transparent)]
-    OpenServer(MySqlOpenError),
-    /// The database failed. Nothing was changed, unless the message of a later `show` says otherwise.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// Everything that is wrong with a request, one sentence each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(pub Vec<String>);
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_slice() {
-            [only] => f.write_str(only),
-            problems => {
-                write!(f, "{} problems:", problems.len())?;
-                problems.iter().try_for_each(|problem| write!(f, "\n- {problem}"))
-            }
-        }
-    }
-}
-
-fn invalid(problem: String) -> ActivityError {
-    ActivityError::Invalid(Problems(vec![problem]))
-}
 
 /// The operations on one data folder, or on the production store's database.
 #[derive(Clone, Debug)]

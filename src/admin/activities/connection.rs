@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{ActivityError, invalid};
+use super::error::{ActivityError, invalid};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::store::catalog::Activity;
 use crate::store::sql::mysql::{
-    ArchiveStep, MySqlInstallation, MySqlOpenError, MySqlOptions, MySqlRefused, Preheat,
+    ArchiveStep, MySqlInstallation, MySqlOptions, MySqlRefused, Preheat,
 };
 use crate::store::sql::{
-    IfMissing, NewLoad, OpenError, OperatorConnection, Refused, SkuFigures, SqliteStore,
+    IfMissing, NewLoad, OperatorConnection, SkuFigures, SqliteStore,
 };
 
 /// Where the activities are.
@@ -167,36 +167,5 @@ impl Connection {
             Self::Folder(folder) => folder.close().await,
             Self::Server(server) => server.close().await,
         }
-    }
-}
-
-impl From<Refused> for ActivityError {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Open(error) => Self::Open(error),
-            Refused::Store(error) => Self::Store(error),
-            other => invalid(other.to_string()),
-        }
-    }
-}
-
-impl From<MySqlRefused> for ActivityError {
-    fn from(refused: MySqlRefused) -> Self {
-        match refused {
-            MySqlRefused::Store(error) => Self::Store(error),
-            other => invalid(other.to_string()),
-        }
-    }
-}
-
-impl From<OpenError> for ActivityError {
-    fn from(error: OpenError) -> Self {
-        Self::Open(error)
-    }
-}
-
-impl From<MySqlOpenError> for ActivityError {
-    fn from(error: MySqlOpenError) -> Self {
-        Self::OpenServer(error)
     }
 }
