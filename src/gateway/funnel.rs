@@ -4,11 +4,11 @@
 //! across a rung; the time is an argument. Each rung turns away with a definite status and is counted. Who comes
 //! through stands in the queue of his shard, and the stock task decides.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::ask::{Ask, Refusal};
 use super::clock::Now;
 use super::counters::Rung;
 use super::door::{Admitted, Door, Ticket};
@@ -16,9 +16,7 @@ use super::eligibility::{Known, Verdict};
 use super::explain::Explain;
 use super::lookups::Lookups;
 use super::on_sale::{OnSale, Sale, SkuOnSale};
-use super::peer::Peer;
 use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
-use super::risk_rung::RiskHeld;
 use super::view::View;
 use crate::admission::limits::{Held, LimitedBy, Limits, Rates, Share};
 use crate::admission::risk::Risk;
@@ -31,49 +29,6 @@ use crate::stock::{Board, Buyers, Left, Purchase, Standing};
 
 /// When to come again while nobody can tell who has won: long enough for a feed to be read again.
 const UNKNOWN_RETRY_MS: u32 = 1000;
-
-/// One BUY.
-#[derive(Debug)]
-pub(super) struct Ask<'a> {
-    pub(super) peer: &'a Arc<Peer>,
-    pub(super) request_id: u32,
-    pub(super) user: UserId,
-    /// Whom the rate of an address counts for; `None` when a service connection does not say.
-    pub(super) ip: Option<IpAddr>,
-    /// The limiters of an app connection, whose user and address do not change.
-    pub(super) held: Option<&'a Held>,
-    /// What the lists said of an app connection's user, address and device.
-    pub(super) risk_held: Option<&'a RiskHeld>,
-    /// The user's device, if it is named.
-    pub(super) device: Option<&'a str>,
-    /// What is known of the user's claims.
-    pub(super) claims: Known<'a>,
-    /// The request came over a service connection.
-    pub(super) names_user: bool,
-    pub(super) activity: ActivityId,
-    pub(super) sku: SkuId,
-    pub(super) quantity: u16,
-    pub(super) patience_ms: u32,
-}
-
-/// A definite answer that a rung gave.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) rung: Rung,
-    pub(super) status: Status,
-    pub(super) hint_ms: u32,
-    pub(super) reply: Reply,
-}
-
-impl Refusal {
-    pub(super) const fn plain(rung: Rung, status: Status) -> Self {
-        Self { rung, status, hint_ms: 0, reply: Reply::Empty }
-    }
-
-    fn limited(rung: Rung, retry_after_ms: u32) -> Self {
-        Self { hint_ms: with_jitter(retry_after_ms), ..Self::plain(rung, Status::RateLimited) }
-    }
-}
 
 /// Where the answer to a RESULT is.
 #[derive(Debug)]

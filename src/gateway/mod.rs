@@ -10,6 +10,7 @@
 
 mod allow_lists;
 mod arrival;
+mod ask;
 mod auth;
 mod catalogue;
 mod clock;

@@ -4,7 +4,7 @@
 
 use std::cell::OnceCell;
 
-use super::risk_rung::RiskHeld;
+use super::ask::RiskHeld;
 use crate::admission::limits::Held;
 
 /// See the module.

@@ -2,23 +2,14 @@
 //!
 //! Runs on the connection's thread, inside one wake, as the funnel does: no wait, no allocation, no lock.
 
-use std::cell::Cell;
-
+use super::ask::{Ask, Refusal};
 use super::clock::Now;
 use super::counters::Rung;
 use super::explain::LastBuy;
-use super::funnel::{Ask, Funnel, Refusal};
+use super::funnel::Funnel;
 use super::reply_parts::with_jitter;
-use crate::admission::risk::{HeldVerdict, Refused, RiskTime, Who};
+use crate::admission::risk::{Refused, RiskTime, Who};
 use crate::protocol::{Reply, Status};
-
-/// What an app connection keeps for this: its user, address and device stay the same.
-#[derive(Debug, Default)]
-pub(super) struct RiskHeld {
-    verdict: HeldVerdict,
-    /// The rung and the second of what was remembered last.
-    remembered: Cell<Option<(Rung, u32)>>,
-}
 
 impl Funnel {
     /// Who is listed is blocked, or slowed. Stands behind the duplicate rung: no winner comes here.

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use super::ask::Ask;
 use super::auth::Waiting;
 use super::clock::Now;
 use super::counters::{Ending, Rung};
 use super::door::Knock;
 use super::eligibility::Known;
-use super::funnel::{Ask, Found};
+use super::funnel::Found;
 use super::hello::Greeting;
 use super::named::Named;
 use super::of_app::{Kept, OfApp};
