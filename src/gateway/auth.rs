@@ -5,25 +5,17 @@
 //! by a task: meanwhile nothing that came behind it is taken up, so that AUTH is answered first, as always.
 
 use bytes::BytesMut;
-use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::clock::Now;
 use super::counters::{Ending, Event};
 use super::reply_parts::{busy_hint_ms, with_jitter};
-use super::session::{Flow, Session, Stage};
-use super::sessions::Found;
+use super::session::Session;
+use super::stage::{Flow, Stage, Waiting};
 use crate::admission::identity::{Identity, IdentityError, IdentityKind, SessionFields};
 use crate::protocol::{ConnectionKind, Frame, Head, Opcode, Reply, Status, encode};
 use crate::store::StoreError;
 use crate::store::sessions::{SessionKey, StoredSession};
-
-/// An AUTH that waits for the store.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    request_id: u32,
-    found: oneshot::Receiver<Found>,
-}
 
 impl Session {
     /// A token: the connection is its user's, or its back end's, from now on.

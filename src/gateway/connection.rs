@@ -19,7 +19,7 @@ use super::counters::Ending;
 use super::deadlines::{Deadlines, Standing};
 use super::peer::Peer;
 use super::roster::NEVER_MS;
-use super::session::Flow;
+use super::stage::Flow;
 use super::worker::Worker;
 use crate::protocol::Status;
 use crate::protocol::frame::{HEADER_BYTES, REPLY_BYTES_MAX};

@@ -14,7 +14,8 @@ use super::Core;
 use super::clock::Now;
 use super::counters::Ending;
 use super::peer::Peer;
-use super::session::{Flow, Session};
+use super::session::Session;
+use super::stage::Flow;
 use super::worker::Worker;
 use crate::protocol::decode;
 

@@ -8,39 +8,11 @@ use bytes::BytesMut;
 
 use super::clock::Now;
 use super::counters::{Ending, Event};
-use super::session::{Flow, Session, Stage};
+use super::greeting::Greeting;
+use super::session::Session;
+use super::stage::{Flow, Stage};
 use crate::admission::clients::{AppVersion, Platform, Verdict};
 use crate::protocol::{ClientVersion, Frame, Reply, Status, UserId};
-
-/// What HELLO said, as far as it is needed later: one word in each connection.
-#[derive(Debug)]
-pub(super) struct Greeting(Option<Box<Said>>);
-
-#[derive(Debug)]
-struct Said {
-    is_back_end: bool,
-    /// Its name; empty = none.
-    device: Box<str>,
-}
-
-impl Greeting {
-    /// Nothing was said yet, or nothing of interest.
-    pub(super) const NONE: Self = Self(None);
-
-    fn new(platform: Platform, device: &str) -> Self {
-        let is_back_end = platform == Platform::BackEnd;
-        let is_needed = is_back_end || !device.is_empty();
-        Self(is_needed.then(|| Box::new(Said { is_back_end, device: device.into() })))
-    }
-
-    fn device(&self) -> &str {
-        self.0.as_ref().map_or("", |said| &said.device)
-    }
-
-    fn is_back_end(&self) -> bool {
-        self.0.as_ref().is_some_and(|said| said.is_back_end)
-    }
-}
 
 impl Session {
     pub(super) fn on_hello(

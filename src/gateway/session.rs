@@ -10,41 +10,22 @@ use std::sync::Arc;
 use bytes::BytesMut;
 
 use super::ask::Ask;
-use super::auth::Waiting;
 use super::clock::Now;
-use super::counters::{Ending, Rung};
+use super::counters::Rung;
 use super::door::Knock;
 use super::eligibility::Known;
 use super::funnel::Found;
-use super::hello::Greeting;
+use super::greeting::Greeting;
 use super::named::Named;
 use super::of_app::{Kept, OfApp};
 use super::peer::Peer;
+use super::stage::{Flow, Stage, Waiting};
 use super::view::View;
 use super::worker::Worker;
 use crate::admission::identity::Claims;
 use crate::admission::limits::Held;
 use crate::protocol::frame::FRAME_BYTES_MAX_BEFORE_AUTH;
 use crate::protocol::{ActivityId, Frame, Head, Opcode, Reply, Request, Status, UserId, encode};
-
-/// Whether the connection goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
-    Go,
-    /// Write what there is, then close.
-    Close(Ending),
-    /// The client's last frame was read: answer what is in flight, then close.
-    Finish,
-}
-
-/// How far a connection has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    New,
-    Greeted,
-    App { user: UserId, expires_at_ms: u64 },
-    Service { expires_at_ms: u64 },
-}
 
 /// Whom a request is about.
 #[derive(Clone, Copy, Debug)]
