@@ -7,6 +7,7 @@
 mod board;
 mod buyers;
 pub mod calls;
+mod ended;
 mod engine;
 mod lane;
 mod order_numbers;
