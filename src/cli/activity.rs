@@ -1,13 +1,13 @@
 //! `rushgate activity …`: what operators do to activities, beside a running gateway or without one.
 
 use std::fmt::Write as _;
-use std::time::{Duration, UNIX_EPOCH};
 
 pub(super) use super::activity_args::ActivityArgs;
 use super::activity_args::{ActivityCommand, Common, CreateArgs, StockCommand};
 use super::output::print_or_json as show;
 use super::production::mysql_options;
 use super::startup::runtime;
+use super::times::time_text;
 use super::{Failure, allow, output};
 use crate::admin::activities::{
     Activities, ActivityDetail, ActivityError, ActivityView, Created, NewActivity, Preheated, StockChange,
@@ -218,10 +218,4 @@ fn detail_text(activity: &ActivityDetail) -> String {
         }
     }
     text
-}
-
-pub(super) fn time_text(unix_ms: u64) -> String {
-    UNIX_EPOCH
-        .checked_add(Duration::from_millis(unix_ms))
-        .map_or_else(|| unix_ms.to_string(), |time| humantime::format_rfc3339_seconds(time).to_string())
 }

@@ -1,12 +1,13 @@
-//! Arguments of `rushgate activity`, and how times and SKUs are written on the command line.
+//! Arguments of `rushgate activity`, and how SKUs are written on the command line.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
 use super::ConfigArgs;
 use super::allow::AllowArgs;
+use super::times::parse_time;
 use crate::admin::activities::NewSku;
 use crate::config::parse_duration;
 
@@ -159,20 +160,4 @@ fn parse_sku(text: &str) -> Result<NewSku, String> {
     let (id, stock, price_minor) = (number("SKU")?, number("STOCK")?, number("PRICE")?);
     let name = parts.next().map_or_else(|| format!("SKU {id}"), str::to_owned);
     Ok(NewSku { id, name, price_minor, stock })
-}
-
-/// Unix milliseconds of `now`, `+DURATION` or an RFC 3339 time.
-fn parse_time(text: &str) -> Result<u64, String> {
-    let now = SystemTime::now();
-    let time = if text == "now" {
-        now
-    } else if let Some(after) = text.strip_prefix('+') {
-        let after = parse_duration(after).map_err(|error| error.to_string())?;
-        now.checked_add(after).ok_or_else(|| format!("{text} is beyond all time"))?
-    } else {
-        humantime::parse_rfc3339_weak(text)
-            .map_err(|error| format!("{error}; write now, +10m or 2026-11-11T00:00:00Z"))?
-    };
-    let since = time.duration_since(UNIX_EPOCH).map_err(|_| format!("{text} is before 1970"))?;
-    Ok(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

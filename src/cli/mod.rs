@@ -24,6 +24,7 @@ mod startup;
 mod stop_signals;
 mod switch;
 mod switch_args;
+mod times;
 mod token;
 mod token_report;
 mod writer;

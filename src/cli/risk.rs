@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::activity::time_text;
 use super::activity_args::Common;
 use super::output::print_or_json;
 use super::production::redis_options;
@@ -12,6 +11,7 @@ pub(super) use super::risk_args::RiskArgs;
 use super::risk_args::{AddArgs, ImportArgs, Kind, ListArgs, RemoveArgs, RiskCommand, Terms};
 use super::risk_import::{Defaults, entries, read};
 use super::startup::runtime;
+use super::times::time_text;
 use super::{Failure, output, risk_explain};
 use crate::admin::risk::{EntryView, Reason, RiskDone, RiskError, RiskPlace, now_ms, until_ms};
 use crate::admission::risk::{Effect, Subject, SubjectError, SubjectKind};

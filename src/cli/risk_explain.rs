@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::Failure;
-use super::activity::time_text;
 use super::output::print_or_json;
 use super::risk::{failed, line, open_folder, place_of};
 use super::risk_args::ExplainArgs;
+use super::times::time_text;
 use crate::admin::http_risk::encoded;
 use crate::admin::probe::{Explanation, LastBuyView};
 use crate::admin::risk::{EntryView, now_ms};

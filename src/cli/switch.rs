@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::activity::time_text;
 use super::activity_args::Common;
 use super::output::{print, print_json, print_or_json};
 use super::production::redis_options;
@@ -11,6 +10,7 @@ use super::startup::runtime;
 use super::stop_signals::StopSignals;
 pub(super) use super::switch_args::SwitchArgs;
 use super::switch_args::{SetArgs, SwitchCommand};
+use super::times::time_text;
 use super::{Failure, output};
 use crate::admin::switches::{SetDone, SetRequest, SwitchPlace, SwitchView, set, views};
 use crate::admission::switches::SwitchKind;
