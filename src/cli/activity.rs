@@ -3,16 +3,15 @@
 use std::fmt::Write as _;
 
 pub(super) use super::activity_args::ActivityArgs;
-use super::activity_args::{ActivityCommand, Common, CreateArgs, StockCommand};
+use super::activity_args::{ActivityCommand, CreateArgs, StockCommand};
+use super::activity_place::{activities, failure};
 use super::output::print_or_json as show;
-use super::production::mysql_options;
 use super::startup::runtime;
 use super::times::time_text;
 use super::{Failure, allow, output};
 use crate::admin::activities::{
-    Activities, ActivityDetail, ActivityError, ActivityView, Created, NewActivity, Preheated, StockChange,
+    ActivityDetail, ActivityView, Created, NewActivity, Preheated, StockChange,
 };
-use crate::config::{KeyFiles, StoreKind};
 use crate::store::catalog::Eligibility;
 
 /// Runs the command.
@@ -78,26 +77,6 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
             };
             show(json, &change.map_err(failure)?, StockChange::to_string)
         }
-    }
-}
-
-fn activities(common: Common) -> Result<(Activities, bool), Failure> {
-    if let Some(data_dir) = common.data_dir {
-        return Ok((Activities::new(data_dir), common.json));
-    }
-    let config = common.config.load(KeyFiles::Unopened)?;
-    let activities = match config.store.kind {
-        StoreKind::Sqlite => Activities::new(config.store.data_dir),
-        StoreKind::Redis => Activities::on_server(mysql_options(&config)?, config.writer.preheat_ahead),
-    };
-    Ok((activities, common.json))
-}
-
-pub(super) fn failure(error: ActivityError) -> Failure {
-    match error {
-        ActivityError::Open(error) => Failure::cannot_start(error.to_string()),
-        ActivityError::OpenServer(error) => Failure::cannot_start(error.to_string()),
-        ActivityError::Invalid(_) | ActivityError::Store(_) => Failure::bad_result(error.to_string()),
     }
 }
 

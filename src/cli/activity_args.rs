@@ -1,12 +1,11 @@
 //! Arguments of `rushgate activity`, and how SKUs are written on the command line.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::ConfigArgs;
-use super::allow::AllowArgs;
+use super::allow_args::AllowArgs;
+use super::data_args::{Common, One};
 use super::times::parse_time;
 use crate::admin::activities::NewSku;
 use crate::config::parse_duration;
@@ -16,28 +15,6 @@ use crate::config::parse_duration;
 pub(super) struct ActivityArgs {
     #[command(subcommand)]
     pub(super) command: ActivityCommand,
-}
-
-/// Where the data is, and how to print. With store.kind = "redis" it is in the MySQL or MariaDB of the configuration.
-#[derive(Debug, Args)]
-pub(super) struct Common {
-    /// Data folder of the embedded store [default: what the configuration says]
-    #[arg(long, value_name = "DIR")]
-    pub(super) data_dir: Option<PathBuf>,
-    #[command(flatten)]
-    pub(super) config: ConfigArgs,
-    /// Print one JSON value
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-/// One activity.
-#[derive(Debug, Args)]
-pub(super) struct One {
-    /// Its number
-    pub(super) id: u64,
-    #[command(flatten)]
-    pub(super) common: Common,
 }
 
 #[derive(Debug, Subcommand)]

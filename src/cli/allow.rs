@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
-
-use clap::{Args, Subcommand};
+use std::path::Path;
 
 use super::Failure;
-use super::activity_args::{Common, One};
+use super::activity_place::failure;
+use super::allow_args::{AllowArgs, AllowCommand, ImportArgs, Users};
+use super::data_args::{Common, One};
 use super::output::print_or_json;
 use super::production::{mysql_options, redis_options};
 use crate::admin::activities::{Activities, ActivityView};
 use crate::admin::allow_lists::{AllowListPlace, ListChanged, change, clear, users_of};
 use crate::config::{KeyFiles, StoreKind};
-use crate::protocol::{ActivityId, UserId};
+use crate::protocol::ActivityId;
 use crate::store::StoreError;
 use crate::store::allow_lists::AllowListStore;
 use crate::store::redis::RedisShards;
@@ -22,53 +22,6 @@ use crate::store::sql::AllowListFolder;
 
 /// Ten million users.
 const FILE_BYTES_MAX: u64 = 210 * 1024 * 1024;
-
-/// Arguments of `activity allow`.
-#[derive(Debug, Args)]
-pub(super) struct AllowArgs {
-    #[command(subcommand)]
-    command: AllowCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum AllowCommand {
-    /// Let users in
-    Add(Users),
-    /// Take users out
-    Remove(Users),
-    /// Let in the users of a file, one id a line; "-" reads standard input
-    Import(ImportArgs),
-    /// Print who is on it, one a line
-    List(One),
-    /// Take out everybody
-    Clear(One),
-}
-
-#[derive(Debug, Args)]
-struct Users {
-    /// The activity's number
-    id: u64,
-    /// User ids
-    #[arg(required = true, value_name = "USER", value_parser = parse_user)]
-    named: Vec<UserId>,
-    #[command(flatten)]
-    common: Common,
-}
-
-#[derive(Debug, Args)]
-struct ImportArgs {
-    /// The activity's number
-    id: u64,
-    /// The file
-    file: PathBuf,
-    #[command(flatten)]
-    common: Common,
-}
-
-fn parse_user(text: &str) -> Result<UserId, String> {
-    let user = text.parse().ok().and_then(UserId::new);
-    user.ok_or_else(|| format!("a user id is a number from 1 to {}", UserId::MAX))
-}
 
 /// Runs the command.
 pub(super) async fn run(args: AllowArgs) -> Result<(), Failure> {
@@ -134,7 +87,7 @@ async fn place(id: u64, common: Common) -> Result<(AllowListPlace, ActivityView,
 }
 
 async fn find(activities: &Activities, id: u64) -> Result<ActivityView, Failure> {
-    let found = activities.list().await.map_err(super::activity::failure)?;
+    let found = activities.list().await.map_err(failure)?;
     let found = found.into_iter().find(|activity| u64::from(activity.id) == id);
     found.ok_or_else(|| Failure::bad_result(format!("there is no activity {id}")))
 }

@@ -7,8 +7,11 @@
 
 mod activity;
 mod activity_args;
+mod activity_place;
 mod admin_port;
 mod allow;
+mod allow_args;
+mod data_args;
 mod demo;
 mod obedience;
 mod output;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::activity_args::Common;
+use super::data_args::Common;
 use super::output::print_or_json;
 use super::production::redis_options;
 pub(super) use super::risk_args::RiskArgs;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::activity_args::Common;
+use super::data_args::Common;
 use crate::config::parse_duration;
 
 const EFFECT_HELP: &str =

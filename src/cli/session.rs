@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::Failure;
-use super::activity_args::Common;
+use super::data_args::Common;
 use super::output::print_or_json;
 use super::production::redis_options;
 use super::startup::runtime;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::activity_args::Common;
+use super::data_args::Common;
 use super::output::{print, print_json, print_or_json};
 use super::production::redis_options;
 use super::startup::runtime;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::activity_args::Common;
+use super::data_args::Common;
 
 /// Arguments of `switch`.
 #[derive(Debug, Args)]
