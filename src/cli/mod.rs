@@ -23,6 +23,7 @@ mod risk_explain;
 mod risk_import;
 mod serve;
 mod session;
+mod session_args;
 mod startup;
 mod stop_signals;
 mod switch;
@@ -30,6 +31,7 @@ mod switch_args;
 mod times;
 mod token;
 mod token_report;
+mod token_text;
 mod writer;
 mod writer_probe;
 

@@ -1,56 +1,24 @@
 //! `rushgate token session-add|session-remove`: sessions, for development and for the person on call. In production the
 //! shop's login service writes them.
 
-use std::time::Duration;
-
-use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::Failure;
 use super::data_args::Common;
 use super::output::print_or_json;
 use super::production::redis_options;
+use super::session_args::{SessionAddArgs, SessionRemoveArgs};
 use super::startup::runtime;
-use super::token::{given, now_unix_s, parse_claim};
+use super::times::now_unix_s;
+use super::token_text::given;
 use crate::admission::identity::{
     SESSION_TOKEN_BYTES_MAX, SESSION_TOKEN_BYTES_MIN, random_session_token, session_digest,
 };
-use crate::config::{KeyFiles, StoreKind, parse_duration};
+use crate::config::{KeyFiles, StoreKind};
 use crate::store::StoreError;
 use crate::store::redis::RedisShards;
 use crate::store::sessions::{SessionEditor, SessionKey, StoredSession};
 use crate::store::sql::SessionFolder;
-
-/// Arguments of `token session-add`.
-#[derive(Debug, Args)]
-pub(super) struct SessionAddArgs {
-    /// The session's token; "-" reads it from standard input [default: a new one, which is printed]
-    token: Option<String>,
-    /// The user it speaks for, 1 to 2^63-1
-    #[arg(long, required_unless_present = "service", conflicts_with = "service",
-        value_parser = clap::value_parser!(u64).range(1..=crate::protocol::UserId::MAX))]
-    user: Option<u64>,
-    /// For a service connection, which names the user in each request
-    #[arg(long)]
-    service: bool,
-    /// How long it lasts
-    #[arg(long, default_value = "1h", value_parser = parse_duration)]
-    ttl: Duration,
-    /// What it says of its user besides, such as level=3, vip=true or city=Wuhan; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_claim)]
-    claim: Vec<(String, Value)>,
-    #[command(flatten)]
-    common: Common,
-}
-
-/// Arguments of `token session-remove`.
-#[derive(Debug, Args)]
-pub(super) struct SessionRemoveArgs {
-    /// The session's token; "-" reads it from standard input, where no list of processes shows it
-    token: String,
-    #[command(flatten)]
-    common: Common,
-}
 
 enum Place {
     Folder(SessionFolder),

@@ -1,4 +1,4 @@
-//! How times are written on the command line, and read from it.
+//! What time it is, and how times are written on the command line and read from it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,4 +25,8 @@ pub(super) fn time_text(unix_ms: u64) -> String {
     UNIX_EPOCH
         .checked_add(Duration::from_millis(unix_ms))
         .map_or_else(|| unix_ms.to_string(), |time| humantime::format_rfc3339_seconds(time).to_string())
+}
+
+pub(super) fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

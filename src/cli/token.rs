@@ -1,21 +1,20 @@
 //! `rushgate token`: tokens for development and load tests, and why one is refused.
 
-use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::output::{print, print_json};
-use super::session::{SessionAddArgs, SessionRemoveArgs};
+use super::session_args::{SessionAddArgs, SessionRemoveArgs};
 use super::startup::minter;
+use super::times::now_unix_s;
 use super::token_report::{Verdict, content};
+use super::token_text::{given, parse_claim};
 use super::{ConfigArgs, Failure, session};
-use crate::admission::identity::{
-    Claim, IdentityKind, MintKey, TOKEN_BYTES_MAX, Verifier, asserted, inspect,
-};
+use crate::admission::identity::{IdentityKind, MintKey, Verifier, inspect};
 use crate::config::{KeyFiles, parse_duration};
 use crate::protocol::UserId;
 use crate::store::sessions::SessionKey;
@@ -102,28 +101,6 @@ pub(super) fn run(args: TokenArgs) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// Written as in a rule, or as a back end asserts it.
-pub(super) fn parse_claim(text: &str) -> Result<(String, Value), String> {
-    const TAKEN: [&str; 7] = ["sub", "aud", "iss", "iat", "exp", "nbf", "scope"];
-    let mut claims = asserted(text);
-    let (Some((name, claim)), None) = (claims.next(), claims.next()) else {
-        return Err("write NAME=VALUE, such as level=3, vip=true or city=Wuhan".to_owned());
-    };
-    if TAKEN.contains(&name) {
-        return Err(format!("{name} is told otherwise, or not at all"));
-    }
-    let value = match claim {
-        Claim::Number(number) => json!(number),
-        Claim::Flag(flag) => json!(flag),
-        Claim::Text(text) => json!(text),
-    };
-    Ok((name.to_owned(), value))
-}
-
 fn mint(args: MintArgs) -> Result<(), Failure> {
     let kind = match args.user.map(UserId::new) {
         None => IdentityKind::Service,
@@ -178,20 +155,4 @@ fn verify(args: VerifyArgs) -> Result<(), Failure> {
         (false, true) => Err(Failure::bad_result("")),
         (false, false) => Err(Failure::bad_result(verdict.to_string())),
     }
-}
-
-/// The token on the command line, or on standard input.
-pub(super) fn given(token: String) -> Result<String, Failure> {
-    let token = if token == "-" {
-        let mut text = String::new();
-        let bytes_max = u64::try_from(TOKEN_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(2);
-        io::stdin()
-            .take(bytes_max)
-            .read_to_string(&mut text)
-            .map_err(|error| Failure::cannot_start(format!("standard input cannot be read: {error}")))?;
-        text
-    } else {
-        token
-    };
-    Ok(token.trim().to_owned())
 }
