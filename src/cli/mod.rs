@@ -21,6 +21,7 @@ mod risk;
 mod risk_args;
 mod risk_explain;
 mod risk_import;
+mod risk_lists;
 mod serve;
 mod session;
 mod session_args;

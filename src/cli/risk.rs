@@ -4,21 +4,16 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::data_args::Common;
 use super::output::print_or_json;
-use super::production::redis_options;
 pub(super) use super::risk_args::RiskArgs;
 use super::risk_args::{AddArgs, ImportArgs, Kind, ListArgs, RemoveArgs, RiskCommand, Terms};
 use super::risk_import::{Defaults, entries, read};
+use super::risk_lists::{failed, line, place};
 use super::startup::runtime;
-use super::times::time_text;
 use super::{Failure, output, risk_explain};
-use crate::admin::risk::{EntryView, Reason, RiskDone, RiskError, RiskPlace, now_ms, until_ms};
+use crate::admin::risk::{EntryView, Reason, RiskDone, RiskError, now_ms, until_ms};
 use crate::admission::risk::{Effect, Subject, SubjectError, SubjectKind};
-use crate::config::{Config, KeyFiles, StoreKind};
-use crate::store::redis::RedisShards;
 use crate::store::risk::{RiskStore, STEP_ENTRIES};
-use crate::store::sql::RiskFolder;
 
 /// Entries that are at once on their way into the store, as it takes them.
 const AT_ONCE: usize = 20 * STEP_ENTRIES;
@@ -37,32 +32,6 @@ async fn dispatch(command: RiskCommand) -> Result<(), Failure> {
         RiskCommand::Import(args) => import(args).await,
         RiskCommand::Explain(args) => risk_explain::explain(args).await,
     }
-}
-
-pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::bad_result(error.to_string())
-}
-
-/// Where the lists are, and the rest of the configuration where it was read.
-pub(super) async fn place(common: Common) -> Result<RiskPlace, Failure> {
-    let Some(folder) = common.data_dir else {
-        return place_of(&common.config.load(KeyFiles::Unopened)?).await;
-    };
-    open_folder(&folder).await
-}
-
-/// A server that is down is not waited for: whoever wants somebody turned away has to know.
-pub(super) async fn place_of(config: &Config) -> Result<RiskPlace, Failure> {
-    if config.store.kind == StoreKind::Redis {
-        let redis = RedisShards::open(redis_options(config)?).await;
-        return redis.map(RiskPlace::Redis).map_err(|error| Failure::cannot_start(error.to_string()));
-    }
-    open_folder(&config.store.data_dir).await
-}
-
-pub(super) async fn open_folder(folder: &std::path::Path) -> Result<RiskPlace, Failure> {
-    let folder = RiskFolder::open(folder).await;
-    folder.map(RiskPlace::Folder).map_err(|error| Failure::cannot_start(error.to_string()))
 }
 
 impl Kind {
@@ -105,18 +74,6 @@ async fn list(args: ListArgs) -> Result<(), Failure> {
         }
         text
     })
-}
-
-/// An entry for people.
-pub(super) fn line(view: &EntryView) -> String {
-    let EntryView { subject, effect, until_ms, at_ms, who, why, ignored } = view;
-    let until =
-        if *until_ms == 0 { "for good".to_owned() } else { format!("until {}", time_text(*until_ms)) };
-    let mut line = format!("{subject:<28}  {effect:<5}  {until:<26}  {}  {who}: {why}", time_text(*at_ms));
-    if let Some(ignored) = ignored {
-        line = format!("{line}  (not obeyed: {ignored})");
-    }
-    line
 }
 
 impl Terms {

@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 
 use super::Failure;
 use super::output::print_or_json;
-use super::risk::{failed, line, open_folder, place_of};
 use super::risk_args::ExplainArgs;
+use super::risk_lists::{failed, line, open_folder, place_of};
 use super::times::time_text;
 use crate::admin::http_risk::encoded;
 use crate::admin::probe::{Explanation, LastBuyView};
