@@ -9,8 +9,10 @@ use ed25519_dalek::VerifyingKey;
 use jsonwebtoken::crypto::CryptoProvider;
 use jsonwebtoken::{DecodingKey, Validation};
 
-use super::{SECRET_BYTES_MIN, TokenAlgorithm};
+use super::TokenAlgorithm;
 
+/// The shortest secret accepted: as long as the hash that HS256 uses (RFC 7518, 3.2).
+pub const SECRET_BYTES_MIN: usize = 32;
 /// The longest `kid` that a key may have. (What a token says is compared, whatever its length, and goes nowhere else.)
 pub const KID_BYTES_MAX: usize = 128;
 

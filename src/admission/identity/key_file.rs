@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::TokenAlgorithm;
 use super::jwks::JwksError;
-use super::key::KeyFlaw;
+use super::key::{KeyFlaw, SECRET_BYTES_MIN};
 use super::key_set::KeySetError;
-
-/// The shortest secret accepted: as long as the hash that HS256 uses (RFC 7518, 3.2).
-pub const SECRET_BYTES_MIN: usize = 32;
 
 /// No key is longer; a device or a wrong file is not read to its end.
 pub(super) const KEY_FILE_BYTES_MAX: u64 = 16 * 1024;

@@ -35,15 +35,15 @@ pub use self::claims::{
 pub use self::dev_secret::{DEV_SECRET_FILE, dev_secret};
 pub use self::inspect::{Unverified, inspect};
 pub use self::jwks::JwksError;
-pub use self::key::{KID_BYTES_MAX, KeyFlaw, KeyName};
-pub use self::key_file::{KeyError, SECRET_BYTES_MIN};
+pub use self::key::{KID_BYTES_MAX, KeyFlaw, KeyName, SECRET_BYTES_MIN};
+pub use self::key_file::KeyError;
 pub use self::key_set::{KeyChanges, KeySetError};
 pub use self::mint::{MintError, Minter};
-pub use self::refusal::IdentityError;
+pub use self::refusal::{IdentityError, TOKEN_BYTES_MAX};
 pub use self::session::{
     SESSION_TOKEN_BYTES_MAX, SESSION_TOKEN_BYTES_MIN, SessionFields, random_session_token, session_digest,
 };
-pub use self::verify::{TOKEN_BYTES_MAX, Verifier};
+pub use self::verify::Verifier;
 use super::Cidr;
 use crate::protocol::UserId;
 

@@ -1,6 +1,7 @@
 //! Why a token is refused.
 
-use super::TOKEN_BYTES_MAX;
+/// The longest token looked at. (A frame before AUTH is shorter already.)
+pub const TOKEN_BYTES_MAX: usize = 4096;
 
 /// Why a token was refused. Where several apply the first in this order is told; in particular `Expired` means
 /// that the token was good otherwise.

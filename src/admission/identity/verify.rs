@@ -19,9 +19,6 @@ use super::{Identity, IdentityError, IdentityKind, IdentitySettings, KeyError, T
 use crate::admission::Cidr;
 use crate::protocol::UserId;
 
-/// The longest token looked at. (A frame before AUTH is shorter already.)
-pub const TOKEN_BYTES_MAX: usize = 4096;
-
 /// Checks tokens. Cheap to share; only its keys change, all at once, by [`Self::reread_keys`].
 #[derive(Debug)]
 pub struct Verifier {
