@@ -1,5 +1,5 @@
 //! Rate limits: per connection, global, per IP, per user, per activity, and one of its own for RESULT queries. GCRA with
-//! a burst, by governor.
+//! a burst.
 //!
 //! States are here, or with what they are of (a connection's in its [`Held`], an activity's in its [`ActivityLimit`]).
 //! The rates in force are not: they are an argument ([`Rates`]), so that they may change while a sale runs, and `pace`
@@ -14,7 +14,6 @@
 
 mod activity;
 mod auth;
-mod clock;
 mod ip_key;
 mod overflow;
 mod pace;

@@ -1,6 +1,6 @@
 //! The pace of one limit: its rate and burst in force, and how they change without touching a state.
 //!
-//! A state is one word, governor's theoretical arrival time: the instant at which the burst is full again; 0 = never
+//! A state is one word, GCRA's theoretical arrival time: the instant at which the burst is full again; 0 = never
 //! used. It is told by a *virtual clock*, which counts tokens, not nanoseconds: it runs as fast as the rate, and a
 //! token is [`TOKEN`] of its units whatever the rate is. So states mean the same under every rate:
 //! - another rate is another slope from now on: who had nothing left still has nothing, who had all still has all;
@@ -8,26 +8,20 @@
 //!   the new burst;
 //! - while a limit is off nobody is asked, and the clock runs on as before: a burst fills up in the meantime.
 //!
-//! governor judges, with a period of one token. Where states live is for others (`table`): governor is handed the one
-//! that it is to judge as its "key". Runs on the gateway's worker threads; nothing here locks, allocates or fails.
+//! The step itself is three lines, those of the crate `governor`, to which tests hold it state by state: a BUY climbs five
+//! limits, and each step by the crate (its clock, its quotas and snapshots) took 60 instructions more. Where states live is
+//! for others (`table`). Runs on the gateway's worker threads; nothing here locks, allocates or fails.
 
 use std::cell::Cell;
-use std::hash::{Hash, Hasher};
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use governor::middleware::NoOpMiddleware;
-use governor::nanos::Nanos;
-use governor::state::StateStore;
-use governor::{Quota, RateLimiter};
-
-use super::clock::{CallerClock, at};
 use super::{Rate, Share};
 
 /// Units of the virtual clock per token: a rate of 1/s is exact to a quarter of a millisecond, and the clock at the
 /// greatest rate runs for seven years.
 const TOKEN: u64 = 4096;
+/// More it never shows, and no state is so late by far.
+const NOW_MAX: u64 = u64::MAX / 2;
 /// What it shows at first: shifts towards a greater burst must not end below 0.
 const START: u64 = 1 << 40;
 /// Fractional bits of units per nanosecond.
@@ -41,14 +35,13 @@ const UNREST_NS: u64 = 30_000_000_000;
 /// Somebody asks for a loan at least this often, while somebody wants one.
 const LENDING_MS: u64 = 150;
 
-type Limiter = RateLimiter<Step, StepStore, CallerClock, NoOpMiddleware<Nanos>>;
-
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pace {
-    /// `None` while the limit is off.
-    limiter: Option<Limiter>,
+    is_on: bool,
     clock: VirtualClock,
+    /// How far a state may be ahead for one more to pass: the burst but for one token.
+    tolerance: u64,
     /// Milliseconds per unit.
     wait: u64,
     /// No state of this pace is this far behind its turn, unless it was made at another.
@@ -75,7 +68,7 @@ impl VirtualClock {
     fn read(self, now_ns: u64) -> u64 {
         let since_ns = u128::from(now_ns.saturating_sub(self.at_ns));
         let units = since_ns.wrapping_mul(u128::from(self.slope)) >> SLOPE_BITS;
-        self.base.saturating_add(u64::try_from(units).unwrap_or(u64::MAX))
+        self.base.saturating_add(u64::try_from(units).unwrap_or(u64::MAX)).min(NOW_MAX)
     }
 }
 
@@ -83,8 +76,9 @@ impl Pace {
     /// Everybody has a full burst.
     pub(super) fn new(rate: Rate, share: Share) -> Self {
         let nothing = Self {
-            limiter: None,
+            is_on: false,
             clock: VirtualClock { base: START, at_ns: 0, slope: 0 },
+            tolerance: 0,
             wait: 0,
             lag_max: u64::MAX,
             rate: Rate::OFF,
@@ -107,7 +101,7 @@ impl Pace {
         };
         if rate.rate_per_s == 0 {
             let clock = VirtualClock { base, at_ns: now_ns, ..self.clock };
-            return Self { limiter: None, clock, rate, share, ..*self };
+            return Self { is_on: false, clock, rate, share, ..*self };
         }
         let burst = share.of_burst(rate.burst);
         let had = if self.burst == 0 { burst } else { self.burst };
@@ -116,8 +110,9 @@ impl Pace {
         let per_s = clock.read(now_ns.saturating_add(1_000_000_000)).saturating_sub(base);
         let burst_changed_ns = if had == burst { self.burst_changed_ns } else { now_ns };
         Self {
-            limiter: limiter(burst),
+            is_on: true,
             clock,
+            tolerance: tokens(burst.saturating_sub(1)),
             wait: wait(rate, share),
             lag_max: TOKEN.saturating_add(per_s),
             rate,
@@ -134,7 +129,7 @@ impl Pace {
 
     #[inline]
     pub(super) const fn is_on(&self) -> bool {
-        self.limiter.is_some()
+        self.is_on
     }
 
     /// What this gateway's share refused passes if something can be taken of what others do not use.
@@ -151,19 +146,21 @@ impl Pace {
     /// clock of another thread explains, it becomes "nothing left".
     #[inline]
     pub(super) fn judge(&self, now_ns: u64, state: u64) -> (u64, Result<(), u32>) {
-        let Some(limiter) = &self.limiter else { return (state, Ok(())) };
-        let step = Step(Cell::new(state));
-        let now = self.clock.read(now_ns);
-        match at(now, |_| limiter.check_key(&step).map_err(|refusal| refusal.earliest_possible().as_u64())) {
-            Ok(()) => (step.0.get(), Ok(())),
-            Err(earliest) => {
-                let lag = earliest.saturating_sub(now);
-                if lag > self.lag_max {
-                    return (now.saturating_add(tokens(self.burst)), Err(self.wait_ms(TOKEN)));
-                }
-                (state, Err(self.wait_ms(lag)))
-            }
+        if !self.is_on {
+            return (state, Ok(()));
         }
+        let now = self.clock.read(now_ns);
+        let earliest = state.saturating_sub(self.tolerance);
+        if earliest <= now { (state.max(now).saturating_add(TOKEN), Ok(())) } else { self.refuse(now, state, earliest) }
+    }
+
+    #[cold]
+    fn refuse(&self, now: u64, state: u64, earliest: u64) -> (u64, Result<(), u32>) {
+        let lag = earliest.saturating_sub(now);
+        if lag > self.lag_max {
+            return (now.saturating_add(tokens(self.burst)), Err(self.wait_ms(TOKEN)));
+        }
+        (state, Err(self.wait_ms(lag)))
     }
 
     #[inline]
@@ -216,12 +213,6 @@ impl Pace {
     }
 }
 
-impl Clone for Pace {
-    fn clone(&self) -> Self {
-        Self { limiter: self.limiter.as_ref().and_then(|_| limiter(self.burst)), ..*self }
-    }
-}
-
 /// Decides again and again until nobody has changed the state meanwhile. Relaxed: it is one word and guards no other
 /// memory.
 #[inline]
@@ -257,37 +248,40 @@ fn wait(rate: Rate, share: Share) -> u64 {
     wait.and_then(|wait| u64::try_from(wait).ok()).unwrap_or(u64::MAX)
 }
 
-fn limiter(burst: u32) -> Option<Limiter> {
-    let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
-    let quota = Quota::with_period(Duration::from_nanos(TOKEN))?.allow_burst(burst);
-    // The limiter's epoch is the virtual clock's 0.
-    Some(at(0, |_| RateLimiter::new(quota, StepStore, CallerClock)))
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "tests")]
 
-/// What governor takes for a key: the very state. (It asks keys to be `Hash`; nobody hashes this one.)
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Step(Cell<u64>);
+    use std::num::NonZeroU32;
+    use std::time::Duration;
 
-impl Hash for Step {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.0.get().hash(hasher);
-    }
-}
+    use governor::clock::FakeRelativeClock;
+    use governor::{Quota, RateLimiter};
+    use proptest::prelude::*;
 
-#[derive(Debug)]
-struct StepStore;
+    use super::*;
 
-impl StateStore for StepStore {
-    type Key = Step;
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    #[inline]
-    fn measure_and_replace<T, F, E>(&self, step: &Step, decide: F) -> Result<T, E>
-    where
-        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
-    {
-        let state = step.0.get();
-        let (outcome, next) = decide((state != 0).then(|| Nanos::new(state)))?;
-        step.0.set(next.as_u64());
-        Ok(outcome)
+        /// 1,000 a second: a token is a millisecond to both.
+        #[test]
+        fn a_step_is_the_one_of_the_crate_governor(
+            burst in 1..50_u32,
+            waits_us in prop::collection::vec(prop_oneof![Just(0), 0..3_000_u64, 0..100_000_u64], 1..300),
+        ) {
+            let pace = Pace::new(Rate { rate_per_s: 1_000, burst }, Share::WHOLE);
+            let clock = FakeRelativeClock::default();
+            let quota = Quota::with_period(Duration::from_millis(1)).unwrap();
+            let quota = quota.allow_burst(NonZeroU32::new(burst).unwrap());
+            let governor = RateLimiter::direct_with_clock(quota, clock.clone());
+            let (state, mut now_us) = (AtomicU64::new(0), 0);
+            for wait_us in waits_us {
+                now_us += wait_us;
+                clock.advance(Duration::from_micros(wait_us));
+                let passed = pace.check(now_us * 1_000, &state);
+                prop_assert_eq!(passed.is_ok(), governor.check().is_ok(), "at {} us: {:?}", now_us, passed);
+            }
+        }
     }
 }

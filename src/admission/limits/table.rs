@@ -35,7 +35,7 @@ const SHARDS: usize = 256;
 const SHRINK_RATIO: usize = 4;
 const SHRINK_ABOVE: usize = 256;
 
-/// In place of a state: it is in the key's cell. No state is as late: see `clock`.
+/// In place of a state: it is in the key's cell. No state is as late: see `pace`.
 const HELD: u64 = u64::MAX;
 
 /// A state that connections hold. `T` is what they need to know beside it.
