@@ -9,9 +9,7 @@ use super::output::print_or_json as show;
 use super::startup::runtime;
 use super::times::time_text;
 use super::{Failure, allow, output};
-use crate::admin::activities::{
-    ActivityDetail, ActivityView, Created, NewActivity, Preheated, StockChange,
-};
+use crate::admin::activities::{ActivityDetail, ActivityView, Created, NewActivity, Preheated, StockChange};
 use crate::store::catalog::Eligibility;
 
 /// Runs the command.

@@ -69,7 +69,7 @@ impl Funnel {
         // Frame and connection have been judged before: see `session`.
         self.rate(now, on_sale.rates(), ask)?;
         self.duplicate(on_sale, ask)?;
-        let judged = self.below_duplicate(now, on_sale, sale, left, ask);
+        let judged = self.below_duplicate(now, view, sale, left, ask);
         judged.map_err(|refusal| self.unless_a_winner(now, was_fresh, view, ask, refusal))?;
         self.queue(now, ask)
     }
@@ -78,14 +78,14 @@ impl Funnel {
     fn below_duplicate(
         &self,
         now: Now,
-        on_sale: &OnSale,
+        view: &View,
         sale: Option<&Sale>,
         left: Left,
         ask: &Ask<'_>,
     ) -> Result<(), Refusal> {
-        switches(on_sale, sale, ask.activity)?;
+        switches(view.on_sale(), sale, ask.activity)?;
         activity(now, sale, ask)?;
-        self.risk(now, ask)?;
+        self.risk(now, view, ask)?;
         eligibility(sale, ask)?;
         stock(left, ask)
     }

@@ -8,17 +8,18 @@ use super::counters::Rung;
 use super::explain::LastBuy;
 use super::funnel::Funnel;
 use super::reply_parts::with_jitter;
+use super::view::View;
 use crate::admission::risk::{Refused, RiskTime, Who};
 use crate::protocol::{Reply, Status};
 
 impl Funnel {
     /// Who is listed is blocked, or slowed. Stands behind the duplicate rung: no winner comes here.
-    pub(super) fn risk(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
+    pub(super) fn risk(&self, now: Now, view: &View, ask: &Ask<'_>) -> Result<(), Refusal> {
         let time = RiskTime { mono_ms: now.mono_ms(), sale_ms: now.sale_ms };
         let who = Who { user: ask.user, ip: ask.ip, device: ask.device };
         let checked = match ask.risk_held {
             Some(held) => self.risk.check_held(time, &held.verdict, &who),
-            None => self.risk.check(time, &who),
+            None => self.risk.check(time, || view.lists(&self.risk), &who),
         };
         checked.map_err(|refused| match refused {
             Refused::Blocked => Refusal::plain(Rung::Risk, Status::Blocked),

@@ -11,12 +11,8 @@ use std::time::Duration;
 use super::error::{ActivityError, invalid};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::store::catalog::Activity;
-use crate::store::sql::mysql::{
-    ArchiveStep, MySqlInstallation, MySqlOptions, MySqlRefused, Preheat,
-};
-use crate::store::sql::{
-    IfMissing, NewLoad, OperatorConnection, SkuFigures, SqliteStore,
-};
+use crate::store::sql::mysql::{ArchiveStep, MySqlInstallation, MySqlOptions, MySqlRefused, Preheat};
+use crate::store::sql::{IfMissing, NewLoad, OperatorConnection, SkuFigures, SqliteStore};
 
 /// Where the activities are.
 #[derive(Clone, Debug)]

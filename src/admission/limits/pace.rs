@@ -151,7 +151,11 @@ impl Pace {
         }
         let now = self.clock.read(now_ns);
         let earliest = state.saturating_sub(self.tolerance);
-        if earliest <= now { (state.max(now).saturating_add(TOKEN), Ok(())) } else { self.refuse(now, state, earliest) }
+        if earliest <= now {
+            (state.max(now).saturating_add(TOKEN), Ok(()))
+        } else {
+            self.refuse(now, state, earliest)
+        }
     }
 
     #[cold]

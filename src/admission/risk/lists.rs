@@ -216,22 +216,38 @@ impl Lists {
         users.chain(blocks).chain(devices).filter(move |(_, standing)| standing.holds(now_ms)).map(listed)
     }
 
-    pub(super) fn find(&self, who: &Who<'_>, now_ms: u64) -> Found {
+    /// `None`: he is not listed by any of his names.
+    #[inline]
+    pub(super) fn find(&self, who: &Who<'_>, now_ms: u64) -> Option<Found> {
+        let by_user = self.user(who.user);
+        let by_device = who.device.and_then(|name| self.device(name));
+        let ip = who.ip.filter(|_| self.blocks.entries.len() > 0);
+        if by_user.is_none() && by_device.is_none() && ip.is_none() {
+            return None;
+        }
+        self.found(by_user, by_device, ip, now_ms)
+    }
+
+    fn found(
+        &self,
+        by_user: Option<(u64, Standing)>,
+        by_device: Option<(u64, Standing)>,
+        ip: Option<IpAddr>,
+        now_ms: u64,
+    ) -> Option<Found> {
         let mut found = Found::NOTHING;
         let mut add = |kind, (hash, standing): (u64, Standing)| {
             if standing.holds(now_ms) {
                 found.add(standing, kind, hash);
             }
         };
-        if let Some(by_user) = self.user(who.user) {
+        if let Some(by_user) = by_user {
             add(SubjectKind::User, by_user);
         }
-        if let Some(by_device) = who.device.and_then(|name| self.device(name)) {
+        if let Some(by_device) = by_device {
             add(SubjectKind::Device, by_device);
         }
-        if self.blocks.entries.len() > 0
-            && let Some(ip) = who.ip
-        {
+        if let Some(ip) = ip {
             // The narrowest comes first: the one that slows.
             let mut is_slowed = false;
             for (_, hash, standing) in
@@ -244,9 +260,10 @@ impl Lists {
                 is_slowed |= is_slow;
             }
         }
-        found
+        (found != Found::NOTHING).then_some(found)
     }
 
+    #[inline]
     fn user(&self, user: UserId) -> Option<(u64, Standing)> {
         if self.users.len() == 0 {
             return None;

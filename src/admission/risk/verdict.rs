@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 
-use super::lists::{Lists, Who};
+use super::lists::{Found, Lists, Who};
 use super::slowed::Slowed;
 
 /// The time, by both clocks.
@@ -113,12 +113,23 @@ impl Risk {
         before
     }
 
-    /// May this request pass?
-    pub fn check(&self, now: RiskTime, who: &Who<'_>) -> Result<(), Refused> {
+    /// The lists in force, to go by for a moment.
+    pub fn lists_for_a_moment(&self) -> Guard<Arc<Lists>> {
+        self.lists.load()
+    }
+
+    /// May this request pass, by lists that were in force a moment ago?
+    #[inline]
+    pub fn check<'a>(
+        &self,
+        now: RiskTime,
+        lists: impl FnOnce() -> &'a Lists,
+        who: &Who<'_>,
+    ) -> Result<(), Refused> {
         if self.mark.load(Ordering::Acquire) == NOBODY_LISTED {
             return Ok(());
         }
-        self.look_up(now, who).1
+        lists().find(who, now.sale_ms).map_or(Ok(()), |found| self.judge(now, &found))
     }
 
     /// [`check`](Self::check) for a connection that is always the same user, address and device.
@@ -143,27 +154,24 @@ impl Risk {
             held.0.set(HeldVerdict::new().0.get());
             return Ok(());
         }
-        let (verdict, outcome) = self.look_up(now, who);
-        held.0.set(Verdict { mark, ..verdict });
-        outcome
+        let Some(found) = self.lists.load().find(who, now.sale_ms) else {
+            held.0.set(Verdict { mark, until_ms: u64::MAX, says: Says::Nothing });
+            return Ok(());
+        };
+        let says = if found.is_blocked { Says::Blocked } else { Says::Slowed };
+        held.0.set(Verdict { mark, until_ms: found.until_ms, says });
+        self.judge(now, &found)
     }
 
-    fn look_up(&self, now: RiskTime, who: &Who<'_>) -> (Verdict, Result<(), Refused>) {
-        let found = self.lists.load().find(who, now.sale_ms);
-        let verdict = |says| Verdict { mark: NOBODY_LISTED, until_ms: found.until_ms, says };
+    fn judge(&self, now: RiskTime, found: &Found) -> Result<(), Refused> {
         if found.is_blocked {
-            return (verdict(Says::Blocked), Err(Refused::Blocked));
+            return Err(Refused::Blocked);
         }
-        let mut outcome = Ok(());
         // Each of his names takes its turn: a thousand slowed users of one slowed device are one.
         for subject in found.slowed.into_iter().flatten() {
             let passed = self.slowed.pass(subject, now.mono_ms, self.slow_interval_ms);
-            if let Err(retry_after_ms) = passed {
-                outcome = Err(Refused::Slowed { retry_after_ms });
-                break;
-            }
+            passed.map_err(|retry_after_ms| Refused::Slowed { retry_after_ms })?;
         }
-        let says = if found.slowed.iter().any(Option::is_some) { Says::Slowed } else { Says::Nothing };
-        (verdict(says), outcome)
+        Ok(())
     }
 }
