@@ -13,6 +13,7 @@ mod backoff;
 mod clock;
 mod connection;
 mod error;
+mod pending;
 mod purchase;
 mod reconnect;
 mod session;
@@ -30,9 +31,10 @@ use tokio::time::Instant;
 pub use backoff::Backoff;
 pub use clock::ServerClock;
 pub use error::{ClientError, EndReason};
+pub use pending::Pending;
 pub use purchase::{Exchange, Known, Outcome, Patience, Purchase};
 pub use reconnect::Client;
-pub use session::{Connected, Pending, Session, Welcome};
+pub use session::{Connected, Session, Welcome};
 
 use crate::protocol::{ClientVersion, Reply, Status, StatusClass, UserId};
 

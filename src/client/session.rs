@@ -1,43 +1,20 @@
 //! One connection to a gateway, shared by any number of tasks.
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use super::pending::Pending;
 use super::shared::Shared;
 use super::{Answer, ClientError, EndReason, Identity, OnBehalf, Push, ServerClock, Settings, connection};
 use crate::protocol::frame::{FRAME_BYTES_MAX_BEFORE_AUTH, HEADER_BYTES};
 use crate::protocol::{
     ActivityId, ConnectionKind, DEVICE_BYTES_MAX, Opcode, Reply, Request, SkuId, StatusClass, UserId,
 };
-
-/// A request queued for writing; resolves to its answer, or to why its outcome is unknown. Dropping it does not
-/// take the request back.
-#[derive(Debug)]
-pub struct Pending(oneshot::Receiver<Result<Answer, ClientError>>);
-
-impl Pending {
-    pub(super) const fn new(receiver: oneshot::Receiver<Result<Answer, ClientError>>) -> Self {
-        Self(receiver)
-    }
-}
-
-impl Future for Pending {
-    type Output = Result<Answer, ClientError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|received| received.unwrap_or(Err(ClientError::Lost(EndReason::ClosedHere))))
-    }
-}
 
 /// What the gateway said in HELLO's and AUTH's replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
