@@ -11,9 +11,17 @@
     reason = "tests"
 )]
 
+#[path = "house/circles.rs"]
+mod circles;
+#[path = "house/sources.rs"]
+mod sources;
+#[path = "house/use_trees.rs"]
+mod use_trees;
+
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+
+use sources::{code, is_tests, library, module, part};
+use use_trees::{Named, named};
 
 /// Each part of the library with the parts that it may import. ARCHITECTURE.md draws it.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -60,100 +68,6 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 /// Lines before a file's tests.
 const LINES_MAX: usize = 400;
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
-fn library() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut found = Vec::new();
-    sources(&root, &mut found);
-    found.sort();
-    assert!(found.len() > 50, "the sources were not found: {}", found.len());
-    found
-        .into_iter()
-        .map(|path| {
-            let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
-            (name, fs::read_to_string(&path).unwrap())
-        })
-        .collect()
-}
-
-/// The part that a file belongs to.
-fn part(file: &str) -> &str {
-    file.split('/').next().unwrap().trim_end_matches(".rs")
-}
-
-/// The module that a file is, from the root.
-fn module(file: &str) -> Vec<&str> {
-    let path = file.strip_suffix(".rs").unwrap();
-    path.strip_suffix("/mod").unwrap_or(path).split('/').collect()
-}
-
-/// Comments left out, lines kept.
-fn code(text: &str) -> String {
-    text.lines().flat_map(|line| [line.split("//").next().unwrap(), "\n"]).collect()
-}
-
-fn take_name<'a>(rest: &mut &'a str) -> &'a str {
-    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-    let (name, after) = rest.split_at(end);
-    *rest = after;
-    name
-}
-
-/// The paths of a use tree, its groups expanded; reads to the end of the tree.
-fn expand(rest: &mut &str, begun: &[String], paths: &mut Vec<Vec<String>>) {
-    let mut path = begun.to_vec();
-    loop {
-        *rest = rest.trim_start();
-        if let Some(group) = rest.strip_prefix('{') {
-            *rest = group;
-            loop {
-                *rest = rest.trim_start();
-                match rest.chars().next() {
-                    None => return,
-                    Some('}') => {
-                        *rest = &rest[1..];
-                        return;
-                    }
-                    Some(',') => *rest = &rest[1..],
-                    Some(_) => {
-                        let before = rest.len();
-                        expand(rest, &path, paths);
-                        if rest.len() == before {
-                            // Neither a name nor a group: `*`, or code that is no use tree.
-                            *rest = rest.get(1..).unwrap_or_default();
-                        }
-                    }
-                }
-            }
-        }
-        let name = take_name(rest);
-        if !name.is_empty() {
-            path.push(name.to_owned());
-        }
-        if let Some(alias) = rest.trim_start().strip_prefix("as ") {
-            *rest = alias.trim_start();
-            take_name(rest);
-        }
-        match rest.trim_start().strip_prefix("::") {
-            Some(after) => *rest = after,
-            None => break,
-        }
-    }
-    if path.len() > begun.len() {
-        paths.push(path);
-    }
-}
-
 /// Every part of the library that a file names, by `crate::` or by as many `super::` as lead to the root, with the
 /// line on which the path begins.
 fn imported(file: &str, text: &str) -> Vec<(usize, String)> {
@@ -161,23 +75,13 @@ fn imported(file: &str, text: &str) -> Vec<(usize, String)> {
     // Tests inside a file are a module of their own, which is one deeper.
     let tests_at = code.find("\nmod tests {").unwrap_or(code.len());
     let mut parts = Vec::new();
-    for (at, _) in code.match_indices("crate::").chain(code.match_indices("super::")) {
-        let before = code[..at].trim_end();
-        let inside_a_path = before.ends_with("::");
-        let end_of_a_name = code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-        if inside_a_path || end_of_a_name {
-            continue;
-        }
-        let mut paths = Vec::new();
-        expand(&mut &code[at..], &[], &mut paths);
+    for Named { at, path, .. } in named(&code, &["crate", "super"]) {
         let depth = module(file).len() + usize::from(at > tests_at);
         let line = code[..at].matches('\n').count() + 1;
-        for path in paths {
-            let ups = path.iter().take_while(|name| *name == "super").count();
-            let from_root = if path[0] == "crate" { path.get(1) } else { path.get(ups) };
-            if let Some(name) = from_root.filter(|_| path[0] == "crate" || ups == depth) {
-                parts.push((line, name.clone()));
-            }
+        let ups = path.iter().take_while(|name| *name == "super").count();
+        let from_root = if path[0] == "crate" { path.get(1) } else { path.get(ups) };
+        if let Some(name) = from_root.filter(|_| path[0] == "crate" || ups == depth) {
+            parts.push((line, name.clone()));
         }
     }
     parts.sort();
@@ -291,7 +195,7 @@ fn files_are_short_and_nothing_is_left_unfinished() {
     ];
     let mut broken = Vec::new();
     for (file, text) in library() {
-        if file.ends_with("/tests.rs") || file.contains("/tests/") {
+        if is_tests(&file) {
             continue;
         }
         let before_tests = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
