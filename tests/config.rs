@@ -307,6 +307,7 @@ fn a_value_outside_its_bounds_is_refused_and_the_bounds_are_not() {
         ("stock.unconfirmed_after", &["2s", "5s"], &["1999ms", "5001ms", "11s"]),
         ("stock.view_lag_max", &["200ms", "60s"], &["199ms", "61s"]),
         ("limits.keys_max", &["1", "100000000"], &["0"]),
+        ("limits.store_attempts_window", &["100ms", "1h"], &["99ms", "3601s", "0s"]),
         ("limits.per_ip.rate_per_s", &["0", "10000000"], &["10000001", "-1"]),
         ("limits.per_ip_overrides", &["[]"], &["{}", "[1]", "[{}]", "x", "[{cidr=\"::1\",rate_per_s=1}]"]),
         ("auth.audience", &["a"], &[""]),
@@ -478,6 +479,16 @@ fn what_hangs_together_is_checked_and_the_culprit_is_named() {
     assert_eq!(load("", &[], &longest).stock.unconfirmed_after, Duration::from_secs(10));
     let off = load("", &[], &["limits.per_user.rate_per_s=0", "limits.per_user.burst=0"]);
     assert_eq!(off.limits.per_user, Rate { rate_per_s: 0, burst: 0 });
+}
+
+#[test]
+fn attempts_at_the_store_are_limited_only_where_several_gateways_make_them() {
+    let messages = Case::new("", &[], &["limits.store_attempts_max=3"]).messages();
+    let says = "--set limits.store_attempts_max: limits.store_attempts_max = 3: allowed: only 0 with store.kind = \"sqlite\"";
+    assert!(messages.len() == 1 && messages[0].contains(says), "{messages:?}");
+    assert!(messages[0].contains("limits.per_user is his rate"), "{messages:?}");
+    let limits = load("", &[], &["store.kind=redis", "limits.store_attempts_max=3"]).limits;
+    assert_eq!((limits.store_attempts_max, limits.store_attempts_window), (3, Duration::from_secs(10)));
 }
 
 #[test]

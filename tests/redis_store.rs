@@ -21,6 +21,8 @@ mod contract;
 mod allow_lists;
 #[path = "redis_store/allow_lists.rs"]
 mod allow_lists_in_redis;
+#[path = "redis_store/attempts.rs"]
+mod attempts;
 #[path = "redis_store/cluster.rs"]
 mod cluster;
 #[path = "store_contract/devices.rs"]

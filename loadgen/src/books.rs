@@ -51,6 +51,7 @@ pub(crate) async fn source(config: &Config) -> Result<Source, Failure> {
         call_timeout: redis.call_timeout,
         wait_replicas: redis.replicas_waited_for(),
         wait_timeout: redis.wait_timeout,
+        attempts: None,
     };
     let shards = RedisShards::open(options).await.map_err(Failure::cannot_start)?;
     Ok(Source::Shared { database, stock: Arc::new(RedisStock(shards)) })

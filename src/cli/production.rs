@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::Failure;
 use crate::config::{Config, PasswordError};
 use crate::store::failures::{Failures, Say};
-use crate::store::redis::{RedisOpenError, RedisOptions, RedisShards};
+use crate::store::redis::{AttemptLimit, RedisOpenError, RedisOptions, RedisShards};
 use crate::store::shared::SharedStore;
 use crate::store::sql::mysql::{MySqlInstallation, MySqlOpenError, MySqlOptions};
 
@@ -32,7 +32,15 @@ pub(super) fn redis_options(config: &Config) -> Result<RedisOptions, Failure> {
         call_timeout: redis.call_timeout,
         wait_replicas: redis.replicas_waited_for(),
         wait_timeout: redis.wait_timeout,
+        attempts: attempt_limit(config),
     })
+}
+
+/// How often a user may ask for units; off where it is 0.
+fn attempt_limit(config: &Config) -> Option<AttemptLimit> {
+    let limits = &config.limits;
+    let limit = AttemptLimit { count_max: limits.store_attempts_max, window: limits.store_attempts_window };
+    (limit.count_max > 0).then_some(limit)
 }
 
 /// How the database is reached.

@@ -25,6 +25,7 @@ pub(super) fn faults(config: &Config) -> Vec<CrossFault> {
     waits(config, &mut faults);
     rates(config, &mut faults);
     overrides(config, &mut faults);
+    attempts(config, &mut faults);
     auth(config, &mut faults);
     behaviour(config, &mut faults);
     proxy(config, &mut faults);
@@ -121,6 +122,16 @@ fn overrides(config: &Config, faults: &mut Vec<CrossFault>) {
         {
             push(index, "cidr", entry.cidr.to_string().into(), format!("already given by {LIST}[{first}]"));
         }
+    }
+}
+
+/// One gateway sees every attempt on the embedded store.
+fn attempts(config: &Config, faults: &mut Vec<CrossFault>) {
+    let count_max = config.limits.store_attempts_max;
+    if count_max > 0 && config.store.kind == StoreKind::Sqlite {
+        let why = "allowed: only 0 with store.kind = \"sqlite\", where one gateway sees all that a user asks: \
+                   limits.per_user is his rate";
+        faults.push(fault(["limits.store_attempts_max", "store.kind"], i64::from(count_max), why));
     }
 }
 

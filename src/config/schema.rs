@@ -127,6 +127,9 @@ pub(super) const KEYS: &[Key] = &[
     key("limits.per_activity.burst", BURST),
     key("limits.auth_per_ip.rate_per_s", RATE_PER_S),
     key("limits.auth_per_ip.burst", BURST),
+    // The store keeps the order number of each.
+    key("limits.store_attempts_max", Rule::Whole(0, 100)),
+    key("limits.store_attempts_window", ms(100, HOUR_MS)),
     key("limits.per_ip_overrides", Rule::Overrides),
     key("auth.algorithm", Rule::OneOf(&["HS256", "EdDSA", "ES256"])),
     key("auth.kid", Rule::Text(0, KID_BYTES_MAX)),

@@ -263,6 +263,11 @@ pub struct Limits {
     pub per_activity: Rate,
     /// Per client address (IPv6: per /64), AUTH: what tokens may cost.
     pub auth_per_ip: Rate,
+    /// BUYs of one user that may ask the store for units in a window, on all gateways together; 0 = no limit.
+    pub store_attempts_max: u32,
+    /// That window.
+    #[serde(with = "text::duration")]
+    pub store_attempts_window: Duration,
     /// Addresses with another rate than `per_ip`.
     pub per_ip_overrides: Vec<IpOverride>,
 }
@@ -278,6 +283,8 @@ impl Default for Limits {
             per_connection: Rate { rate_per_s: 0, burst: 0 },
             per_activity: Rate { rate_per_s: 0, burst: 0 },
             auth_per_ip: Rate { rate_per_s: 0, burst: 0 },
+            store_attempts_max: 0,
+            store_attempts_window: Duration::from_secs(10),
             per_ip_overrides: Vec::new(),
         }
     }

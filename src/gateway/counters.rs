@@ -90,6 +90,8 @@ counted! {
         Ended = "ended",
         /// He waited too long, or there was no room.
         Busy = "busy",
+        /// He has asked the store too often, on all gateways together.
+        RateAttempts = "rate_attempts",
         /// The store has not told in time; it may come to an order all the same.
         Unconfirmed = "unconfirmed",
     }

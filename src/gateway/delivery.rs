@@ -10,7 +10,7 @@ use super::Core;
 use super::counters::{Event, PassedEnding, Sheet};
 use super::door::Ticket;
 use super::post::Round;
-use super::reply_parts::{busy_hint_ms, order_of};
+use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
 use crate::protocol::{Opcode, Reply, Status, UserId};
 use crate::stock::Outcome;
 use crate::stock::calls::Mark;
@@ -65,6 +65,9 @@ impl Delivery {
             Outcome::SoldOut => (Status::SoldOut, 0, Reply::Empty),
             Outcome::Insufficient(left) => (Status::Insufficient, busy_hint_ms(), Reply::Left { left }),
             Outcome::Busy => (Status::Busy, busy_hint_ms(), Reply::Empty),
+            Outcome::TooOften { retry_after_ms } => {
+                (Status::RateLimited, with_jitter(retry_after_ms), Reply::Empty)
+            }
             Outcome::Unconfirmed(order_number) => {
                 (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
             }
@@ -112,6 +115,7 @@ const fn ending_of(outcome: Outcome) -> PassedEnding {
         Outcome::SoldOut => PassedEnding::SoldOut,
         Outcome::Insufficient(_) => PassedEnding::Insufficient,
         Outcome::Busy => PassedEnding::Busy,
+        Outcome::TooOften { .. } => PassedEnding::RateAttempts,
         Outcome::Unconfirmed(_) => PassedEnding::Unconfirmed,
     }
 }

@@ -84,6 +84,8 @@ pub struct Item {
     pub quantity: u16,
     /// 1 for the user's first order in the activity.
     pub attempt: u8,
+    /// A recovery has lost it after its user could see it: no store turns it away for coming too often.
+    pub promised: bool,
 }
 
 /// Units announced by another shard: `in[this←source]` is to become at least `out`.
@@ -159,6 +161,11 @@ pub enum ItemAnswer {
     NotAgain,
     /// The SKU has no stock here: never loaded, or ended and archived.
     NotLoaded,
+    /// The user, who holds no order here, has asked for units as often as he may for now. Nothing was looked at.
+    TooOften {
+        /// When he may again, in milliseconds.
+        retry_after_ms: u32,
+    },
 }
 
 /// The result of a call that was executed.

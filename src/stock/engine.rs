@@ -87,6 +87,7 @@ impl<T> Stock<T> {
             order,
             quantity: purchase.quantity.max(1),
             attempt: 1,
+            promised: false,
         };
         let mut waiting = Waiting {
             ticket: Some(ticket),

@@ -177,7 +177,14 @@ mod tests {
 
     fn waiting(order: u64, ticket: Option<()>) -> Waiting<()> {
         let sku = SkuKey { activity: ActivityId(1), sku: SkuId(1) };
-        let item = Item { user: UserId(order), sku, order: OrderNumber(order), quantity: 1, attempt: 1 };
+        let item = Item {
+            user: UserId(order),
+            sku,
+            order: OrderNumber(order),
+            quantity: 1,
+            attempt: 1,
+            promised: false,
+        };
         Waiting {
             ticket,
             item,

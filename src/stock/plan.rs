@@ -131,7 +131,8 @@ impl<T> Stock<T> {
             return None;
         }
         self.gather_again(now_ms, shard, &overdue);
-        let items: Vec<Item> = sent.iter().map(|waiting| waiting.item).collect();
+        let item = |waiting: &Waiting<T>| Item { promised: waiting.promised, ..waiting.item };
+        let items: Vec<Item> = sent.iter().map(item).collect();
         Some(self.launch(now_ms, shard, CallBody::Reserve { bring_in, items }, sent))
     }
 

@@ -56,6 +56,11 @@ pub enum Outcome {
     Ended,
     /// Not tried; nothing was done.
     Busy,
+    /// The user has asked the store as often as he may for now; nothing was done.
+    TooOften {
+        /// When he may again, in milliseconds.
+        retry_after_ms: u32,
+    },
     /// Not known yet; the number that the order will have if there is one.
     Unconfirmed(OrderNumber),
 }
@@ -66,7 +71,12 @@ impl Outcome {
         match self {
             Self::Queued(mark) | Self::Already(mark) => Some(mark.order),
             Self::Unconfirmed(order) => Some(*order),
-            Self::NotAgain | Self::SoldOut | Self::Insufficient(_) | Self::Ended | Self::Busy => None,
+            Self::NotAgain
+            | Self::SoldOut
+            | Self::Insufficient(_)
+            | Self::Ended
+            | Self::Busy
+            | Self::TooOften { .. } => None,
         }
     }
 

@@ -175,5 +175,6 @@ impl<T> Stock<T> {
 }
 
 const fn item_of(user: UserId, mark: &Mark) -> Item {
-    Item { user, sku: mark.sku, order: mark.order, quantity: mark.quantity, attempt: mark.attempt }
+    let Mark { order, sku, quantity, attempt, .. } = *mark;
+    Item { user, sku, order, quantity, attempt, promised: true }
 }

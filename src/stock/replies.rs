@@ -99,6 +99,10 @@ impl<T> Stock<T> {
                     self.resolve_refused(&waiting.item);
                     self.tell(&mut waiting, Outcome::Busy);
                 }
+                ItemAnswer::TooOften { retry_after_ms } => {
+                    self.resolve_refused(&waiting.item);
+                    self.tell(&mut waiting, Outcome::TooOften { retry_after_ms });
+                }
                 ItemAnswer::EmptyHere => self.on_empty_here(now_ms, waiting, &mut back),
             }
         }

@@ -40,6 +40,7 @@ mod shared_limits;
 mod shared_store;
 mod shop;
 mod start;
+mod store_attempts;
 mod switch_commands;
 mod switches;
 mod tokens;

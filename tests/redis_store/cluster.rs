@@ -12,6 +12,7 @@ use rushgate::store::{FeedRead, ReservationStore};
 use rushgate_servers::{Persistence, RedisCluster, RedisSettings};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::attempts::what_two_gateways_let_pass_is_exactly_the_limit;
 use crate::installation::{ACTIVITY, Installation, Process, sku, user_of};
 use crate::redis_installation::{RedisInstallation, RedisStore};
 use crate::switches::{new, switches_are_kept_and_followed};
@@ -108,6 +109,8 @@ async fn the_16_shards_spread_over_all_masters_and_feeds_and_groups_work_across_
         *per_master.entry(cluster.master_of_key(&key).await.unwrap()).or_default() += 1;
     }
     assert_eq!(per_master.len(), 3);
+    let limited = RedisOptions { prefix: "limited".to_owned(), ..installation.options.clone() };
+    what_two_gateways_let_pass_is_exactly_the_limit(limited, ShardId::ALL[9]).await;
     assert!(per_master.values().all(|shards| *shards >= 3), "{per_master:?}");
 
     let shards = installation.shards();

@@ -38,7 +38,7 @@ pub async fn replicated() -> (Redis, Redis, RedisOptions) {
 /// A store of marks, stock and feeds, with process numbers from a counter.
 pub struct RedisStore {
     pub shards: RedisShards,
-    processes: Arc<AtomicU32>,
+    pub processes: Arc<AtomicU32>,
 }
 
 impl ReservationStore for RedisStore {

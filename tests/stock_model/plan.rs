@@ -73,6 +73,8 @@ pub(crate) struct Plan {
     pub(crate) silences: u32,
     /// Per mille of a leader's steps: it dies.
     pub(crate) leader_deaths: u32,
+    /// Orders of a user that may ask the store in a window; 0 = all.
+    pub(crate) attempts_max: u32,
 }
 
 fn some(rng: &mut Rng, of_1000: u32, range: std::ops::RangeInclusive<u32>) -> u32 {
@@ -222,6 +224,7 @@ impl Plan {
             zombies: if recovery { some(rng, 600, 200..=800) } else { 0 },
             silences: if recovery { some(rng, 700, 1..=6) } else { 0 },
             leader_deaths: if recovery { some(rng, 400, 20..=200) } else { 0 },
+            attempts_max: if disasters || recovery { some(rng, 300, 1..=2) } else { 0 },
         }
     }
 }

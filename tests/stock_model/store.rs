@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use rushgate::protocol::{ActivityId, OrderState, SkuKey, UserId};
+use rushgate::protocol::{ActivityId, OrderNumber, OrderState, SkuKey, UserId};
 use rushgate::stock::calls::{
     BringIn, Call, CallBody, Change, Done, Event, Gen, Item, ItemAnswer, Mark, Reply, SHARDS, ShardId,
     SkuCounters, Snapshot,
@@ -54,7 +54,16 @@ pub(crate) struct Shard {
     pub(crate) feed: VecDeque<Event>,
     calls: BTreeMap<u32, (u64, Reply)>,
     loads: BTreeSet<u64>,
+    /// Orders of a user that may ask in a window; 0 = all.
+    attempts_max: usize,
+    /// Those that have asked in this one.
+    attempts: BTreeMap<UserId, BTreeSet<OrderNumber>>,
+    /// Calls with items so far: so many are a window.
+    asked: u64,
 }
+
+/// Calls that make a window of attempts.
+const WINDOW_CALLS: u64 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -149,6 +158,9 @@ impl Shard {
         if item.attempt != 1 {
             return (ItemAnswer::NotAgain, None);
         }
+        if !item.promised && !self.may_ask(item) {
+            return (ItemAnswer::TooOften { retry_after_ms: 7 }, None);
+        }
         let Some(stock) = self.stock.get_mut(&item.sku) else { return (ItemAnswer::NotLoaded, None) };
         let wanted = u32::from(item.quantity);
         if stock.free < wanted {
@@ -168,7 +180,20 @@ impl Shard {
         (ItemAnswer::Reserved, Some(mark))
     }
 
+    /// Whether the user may ask in this window; an order that has, may again.
+    fn may_ask(&mut self, item: &Item) -> bool {
+        let orders = self.attempts.entry(item.user).or_default();
+        if self.attempts_max == 0 || orders.contains(&item.order) {
+            return true;
+        }
+        orders.len() < self.attempts_max && orders.insert(item.order)
+    }
+
     fn reserve(&mut self, moves: &[BringIn], items: &[Item], effects: &mut Vec<Effect>) -> Vec<ItemAnswer> {
+        self.asked += u64::from(!items.is_empty());
+        if self.asked.is_multiple_of(WINDOW_CALLS) {
+            self.attempts.clear();
+        }
         let mut touched = self.bring_in(moves, effects);
         let mut answers = Vec::new();
         let mut marks = Vec::new();
@@ -239,7 +264,7 @@ impl Shard {
 }
 
 impl Store {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(attempts_max: u32) -> Self {
         let shard = |id| Shard {
             id,
             open: true,
@@ -251,6 +276,9 @@ impl Store {
             feed: VecDeque::new(),
             calls: BTreeMap::new(),
             loads: BTreeSet::new(),
+            attempts_max: attempts_max as usize,
+            attempts: BTreeMap::new(),
+            asked: 0,
         };
         Self {
             shards: ShardId::all().map(shard).collect(),

@@ -106,6 +106,7 @@ pub(crate) struct Counts {
     pub(crate) insufficient: u64,
     pub(crate) already: u64,
     pub(crate) busy: u64,
+    pub(crate) too_often: u64,
     pub(crate) ended: u64,
     pub(crate) unconfirmed: u64,
     pub(crate) not_again: u64,
@@ -130,6 +131,7 @@ impl Counts {
         self.insufficient += other.insufficient;
         self.already += other.already;
         self.busy += other.busy;
+        self.too_often += other.too_often;
         self.ended += other.ended;
         self.unconfirmed += other.unconfirmed;
         self.not_again += other.not_again;
@@ -167,7 +169,7 @@ impl World {
             now_ms: 1,
             serial: 0,
             queue: BTreeMap::new(),
-            store: Store::new(),
+            store: Store::new(plan.attempts_max),
             sql: Sql::new(Gen(1)),
             told_failed: BTreeSet::new(),
             ledger: Ledger::default(),
@@ -717,6 +719,11 @@ impl World {
                 self.counts.busy += 1;
                 own
             }
+            Outcome::TooOften { .. } => {
+                assert!(self.plan.attempts_max > 0, "{who}: nobody comes too often here");
+                self.counts.too_often += 1;
+                own
+            }
             Outcome::Ended => {
                 self.counts.ended += 1;
                 own
@@ -748,7 +755,9 @@ impl World {
                     self.act_again(number);
                 }
             }
-            Outcome::Busy | Outcome::Ended | Outcome::Unconfirmed(_) => self.act_again(number),
+            Outcome::Busy | Outcome::TooOften { .. } | Outcome::Ended | Outcome::Unconfirmed(_) => {
+                self.act_again(number);
+            }
         }
     }
 

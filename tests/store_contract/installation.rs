@@ -114,7 +114,7 @@ impl<S: ReservationStore> Process<S> {
     }
 
     pub fn item(&mut self, user: UserId, sku: SkuKey, quantity: u16) -> Item {
-        Item { user, sku, order: self.order(), quantity, attempt: 1 }
+        Item { user, sku, order: self.order(), quantity, attempt: 1, promised: false }
     }
 
     /// The next call to a shard.

@@ -71,7 +71,7 @@ async fn rule_14_a_unit_that_is_reserved_again_under_a_number_that_failed_comes_
     let is_done = async || world.sql.due_releases(0, 10).await.unwrap().is_empty();
     eventually("there was nothing to give back", is_done).await;
     // Its gateway offers it once more, and there is a unit for it by now.
-    let item = Item { user, sku: SKU, order, quantity: 1, attempt: 1 };
+    let item = Item { user, sku: SKU, order, quantity: 1, attempt: 1, promised: false };
     world.reserve_items(ShardId::of(user), vec![item]).await;
     eventually("the unit is back", || async { world.free().await == 1000 }).await;
     assert_eq!(world.marks().await[&user].state, OrderState::Failed);

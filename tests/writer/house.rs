@@ -164,7 +164,14 @@ impl World {
         let mut by_shard: [Vec<Item>; SHARDS] = Default::default();
         for user in users.into_iter().map(UserId) {
             let order = self.next_order();
-            by_shard[ShardId::of(user).index()].push(Item { user, sku: SKU, order, quantity: 1, attempt: 1 });
+            by_shard[ShardId::of(user).index()].push(Item {
+                user,
+                sku: SKU,
+                order,
+                quantity: 1,
+                attempt: 1,
+                promised: false,
+            });
         }
         for (shard, items) in ShardId::all().zip(by_shard) {
             for items in items.chunks(64) {

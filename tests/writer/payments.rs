@@ -260,6 +260,7 @@ async fn each_notice_has_its_answer_and_its_count() {
                 order: next,
                 quantity: 1,
                 attempt: 1,
+                promised: false,
             }],
         )
         .await;

@@ -49,7 +49,7 @@ async fn rule_13_an_order_number_that_two_users_have_is_loud_and_the_second_one_
     let mut world = World::with_stock(1000).await;
     let order = world.next_order();
     for user in [UserId(11), UserId(12)] {
-        let item = Item { user, sku: SKU, order, quantity: 1, attempt: 1 };
+        let item = Item { user, sku: SKU, order, quantity: 1, attempt: 1, promised: false };
         world.reserve_items(ShardId::of(user), vec![item]).await;
     }
     let writer = WriterProcess::working(&world, "");

@@ -8,6 +8,7 @@ use super::answers::malformed;
 use super::codec::{self, Fields, Malformed};
 use super::library;
 use super::nodes::Use;
+use super::options::AttemptLimit;
 use super::shards::{RedisShards, Work};
 use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey, UserId};
 use crate::stock::calls::{BringIn, Call, CallBody, Done, Gen, Item, ItemAnswer, Mark, Reply, ShardId};
@@ -22,6 +23,8 @@ struct Group {
     skus: Vec<SkuId>,
     moves: Vec<u8>,
     items: Vec<u8>,
+    /// Of each item, 1 if it is promised.
+    promised: Vec<u8>,
     /// Where each item stands in the call.
     positions: Vec<usize>,
     /// Whether a user has several items here: the function then looks at what it has marked itself.
@@ -60,6 +63,7 @@ impl RedisShards {
                 for group in &groups {
                     keys.extend([names.stock(shard, group.activity), names.buyers(shard, group.activity)]);
                 }
+                keys.extend(self.attempts().map(|limit| names.attempts(shard, limit.window.as_millis())));
             }
             CallBody::MoveOut { sku, .. } => keys.push(names.stock(shard, sku.activity)),
         }
@@ -68,19 +72,29 @@ impl RedisShards {
 
     pub(super) fn call_work(&self, prepared: &Prepared<'_>) -> Work {
         let (call, keys) = (prepared.call, &prepared.keys);
+        let limit = self.attempts();
         let function = match &call.body {
+            CallBody::Reserve { .. } if limit.is_some() => library::RESERVE_LIMITED,
             CallBody::Reserve { .. } => library::RESERVE,
             CallBody::MoveOut { .. } => library::MOVE_OUT,
         };
         let mut command = library::fcall(function, keys);
         command.arg(call.generation.0).arg(call.process.0).arg(call.number).arg(call.shard.number());
         match &call.body {
-            CallBody::Reserve { .. } => prepared.groups.iter().for_each(|group| group.put(&mut command)),
+            CallBody::Reserve { .. } => {
+                put_limit(&mut command, limit);
+                prepared.groups.iter().for_each(|group| group.put(&mut command, limit.is_some()));
+            }
             CallBody::MoveOut { sku, target, want } => {
                 command.arg(sku.activity.0).arg(sku.sku.0).arg(target.number()).arg(*want);
             }
         }
         self.work(call.shard, "a call", vec![command], keys.clone())
+    }
+
+    /// How often a user may ask, if not as often as he comes.
+    pub(super) fn attempts(&self) -> Option<AttemptLimit> {
+        self.inner.options.attempts
     }
 
     /// Runs a call, with the wait for replicas where it is asked for: the answer, and how many replicas have it.
@@ -132,10 +146,10 @@ impl RedisShards {
 
 impl Prepared<'_> {
     /// Its arguments among those of several shards.
-    pub(super) fn put(&self, command: &mut Cmd) {
+    pub(super) fn put(&self, command: &mut Cmd, is_limited: bool) {
         command.arg(self.call.number).arg(self.call.shard.number()).arg(self.groups.len());
         for group in &self.groups {
-            group.put(command);
+            group.put(command, is_limited);
         }
     }
 }
@@ -145,11 +159,22 @@ pub(super) const fn is_exact(call: &Call) -> bool {
     call.number < EXACT_MAX && call.generation.0 < EXACT_MAX
 }
 
+/// The limit among a call's arguments.
+pub(super) fn put_limit(command: &mut Cmd, limit: Option<AttemptLimit>) {
+    if let Some(AttemptLimit { count_max, window }) = limit {
+        command.arg(count_max).arg(window.as_millis().to_string());
+    }
+}
+
 impl Group {
-    fn put(&self, command: &mut Cmd) {
+    fn put(&self, command: &mut Cmd, is_limited: bool) {
         let skus: Vec<u8> = self.skus.iter().flat_map(|sku| sku.0.to_be_bytes()).collect();
         command.arg(self.activity.0).arg(skus).arg(self.moves.as_slice()).arg(self.items.as_slice());
         command.arg(u8::from(self.is_anybody_twice));
+        if is_limited {
+            let promised = self.promised.as_slice();
+            command.arg(if promised.contains(&1) { promised } else { &[] });
+        }
     }
 }
 
@@ -161,6 +186,7 @@ fn group(groups: &mut Vec<Group>, sku: SkuKey) -> Option<&mut Group> {
             skus: Vec::new(),
             moves: Vec::new(),
             items: Vec::new(),
+            promised: Vec::new(),
             positions: Vec::new(),
             is_anybody_twice: false,
         });
@@ -203,6 +229,7 @@ fn grouped(shard: ShardId, bring_in: &[BringIn], items: &[Item]) -> Vec<Group> {
                 pay_by_ms: 0,
             };
             codec::put_short(&mut group.items, item.user, &mark);
+            group.promised.push(u8::from(item.promised));
             group.positions.push(position);
             group.is_anybody_twice |= !seen.insert((item.sku.activity, item.user));
         }
@@ -257,6 +284,7 @@ fn decode_answers(
             3 => ItemAnswer::EmptyHere,
             4 => ItemAnswer::NotAgain,
             5 => ItemAnswer::NotLoaded,
+            6 => ItemAnswer::TooOften { retry_after_ms: fields.u32()? },
             other => return Err(format!("item answer {other}")),
         };
         if let Some(slot) = answers.get_mut(*position) {

@@ -46,6 +46,12 @@ impl Keys {
         self.of(shard, &format!("{activity}:buyers"))
     }
 
+    /// What the users of a shard have asked for in a window of this length. The length is in the name, so that gateways
+    /// that differ in it do not end each other's windows.
+    pub(super) fn attempts(&self, shard: ShardId, window_ms: u128) -> String {
+        self.of(shard, &format!("attempts:{window_ms}"))
+    }
+
     /// The installation's switches, in the slot of shard 0.
     pub(super) fn switches(&self) -> String {
         self.of(ShardId::ALL[0], "switches")
@@ -174,6 +180,7 @@ mod tests {
         let zeros = "0".repeat(60);
         assert_eq!(keys.session(&SessionKey(digest)), format!("seckill:{{11}}:session:b7{zeros}01"));
         assert_eq!(keys.allowed(ActivityId(12)), "seckill:{00}:12:allowed");
+        assert_eq!(keys.attempts(shard, 10_000), "seckill:{07}:attempts:10000");
         assert_eq!(
             keys.staged(shard, "3-ab", ActivityId(12), "buyers"),
             "seckill:{07}:staged:3-ab:12:buyers"

@@ -6,6 +6,7 @@ pub(super) const CODE: &str = concat!(
     "#!lua name=rushgate_1\n",
     include_str!("lua/base.lua"),
     include_str!("lua/calls.lua"),
+    include_str!("lua/attempts.lua"),
     include_str!("lua/reserve.lua"),
     include_str!("lua/reads.lua"),
     include_str!("lua/writers.lua"),
@@ -19,6 +20,8 @@ pub(super) const CODE: &str = concat!(
 
 pub(super) const RESERVE: &str = "rg1_reserve";
 pub(super) const RESERVE_MANY: &str = "rg1_reserve_many";
+pub(super) const RESERVE_LIMITED: &str = "rg1_reserve_limited";
+pub(super) const RESERVE_MANY_LIMITED: &str = "rg1_reserve_many_limited";
 pub(super) const MOVE_OUT: &str = "rg1_move_out";
 pub(super) const GUARD: &str = "rg1_guard";
 pub(super) const COUNTERS: &str = "rg1_counters";

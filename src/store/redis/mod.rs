@@ -42,7 +42,7 @@ mod together;
 mod trouble;
 mod types;
 
-pub use options::{RedisOpenError, RedisOptions};
+pub use options::{AttemptLimit, RedisOpenError, RedisOptions};
 pub use shards::RedisShards;
 pub use types::{
     ActivityContent, ActivityPhase, Adopted, AppliedLoad, Backlog, ClaimCursor, Claimed, Delivered, Entry,

@@ -50,6 +50,9 @@ fn check(options: &RedisOptions) -> Result<(), RedisOpenError> {
     if options.wait_replicas > 0 && options.wait_timeout.as_millis() == 0 {
         return wrong("replicas are waited for, but for no time (WAIT 0 is for ever)".to_owned());
     }
+    if options.attempts.is_some_and(|limit| limit.count_max == 0 || limit.window.as_millis() == 0) {
+        return wrong("a limit of attempts lets nobody ask, or its window is 0".to_owned());
+    }
     Ok(())
 }
 

@@ -2,6 +2,17 @@
 
 use std::time::Duration;
 
+/// How many purchases of one user may ask the shards for units, in all activities and through all gateways together.
+/// One that is found to hold an order asks for nothing; one that asks again (its reply was lost, its shard had run dry)
+/// asks once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptLimit {
+    /// So many in a window.
+    pub count_max: u32,
+    /// Windows of this length lie end to end by Redis's clock; whole milliseconds.
+    pub window: Duration,
+}
+
 /// How the Redis of an installation is reached.
 #[derive(Clone)]
 pub struct RedisOptions {
@@ -23,6 +34,8 @@ pub struct RedisOptions {
     pub wait_replicas: u32,
     /// For those replicas.
     pub wait_timeout: Duration,
+    /// Of gateways: how often a user may ask for units; `None` = as often as he comes.
+    pub attempts: Option<AttemptLimit>,
 }
 
 impl RedisOptions {
@@ -38,6 +51,7 @@ impl RedisOptions {
             call_timeout: Duration::from_millis(500),
             wait_replicas: 0,
             wait_timeout: Duration::from_millis(200),
+            attempts: None,
         }
     }
 
@@ -59,6 +73,7 @@ impl std::fmt::Debug for RedisOptions {
             .field("call_timeout", &self.call_timeout)
             .field("wait_replicas", &self.wait_replicas)
             .field("wait_timeout", &self.wait_timeout)
+            .field("attempts", &self.attempts)
             .finish()
     }
 }

@@ -67,10 +67,13 @@ impl RedisShards {
 
     fn work_of(&self, first: &Call, prepared: &[Prepared<'_>]) -> Work {
         let keys: Vec<String> = prepared.iter().flat_map(|prepared| prepared.keys.iter().cloned()).collect();
-        let mut command = library::fcall(library::RESERVE_MANY, &keys);
+        let limit = self.attempts();
+        let function = if limit.is_some() { library::RESERVE_MANY_LIMITED } else { library::RESERVE_MANY };
+        let mut command = library::fcall(function, &keys);
         command.arg(first.generation.0).arg(first.process.0);
+        call::put_limit(&mut command, limit);
         for prepared in prepared {
-            prepared.put(&mut command);
+            prepared.put(&mut command, limit.is_some());
         }
         self.work(first.shard, "calls together, the first", vec![command], keys)
     }
@@ -116,7 +119,8 @@ mod tests {
 
     fn call(shard: usize, items: usize) -> Call {
         let sku = SkuKey { activity: ActivityId(1), sku: SkuId(1) };
-        let item = Item { user: UserId(1), sku, order: OrderNumber(1), quantity: 1, attempt: 1 };
+        let item =
+            Item { user: UserId(1), sku, order: OrderNumber(1), quantity: 1, attempt: 1, promised: false };
         Call {
             process: ProcessNumber(1),
             generation: Gen(1),

@@ -18,6 +18,7 @@ const ALREADY: u8 = 2;
 const EMPTY_HERE: u8 = 3;
 const NOT_AGAIN: u8 = 4;
 const NOT_LOADED: u8 = 5;
+const TOO_OFTEN: u8 = 6;
 
 pub(super) fn encode(reply: &Reply) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
@@ -58,6 +59,10 @@ fn encode_done(out: &mut Vec<u8>, done: &Done) {
             ItemAnswer::EmptyHere => out.push(EMPTY_HERE),
             ItemAnswer::NotAgain => out.push(NOT_AGAIN),
             ItemAnswer::NotLoaded => out.push(NOT_LOADED),
+            ItemAnswer::TooOften { retry_after_ms } => {
+                out.push(TOO_OFTEN);
+                out.extend(retry_after_ms.to_be_bytes());
+            }
         }
     }
 }
@@ -177,6 +182,7 @@ impl Input<'_> {
             EMPTY_HERE => ItemAnswer::EmptyHere,
             NOT_AGAIN => ItemAnswer::NotAgain,
             NOT_LOADED => ItemAnswer::NotLoaded,
+            TOO_OFTEN => ItemAnswer::TooOften { retry_after_ms: self.u32()? },
             other => return Err(DecodeError::Unknown("answer", other)),
         })
     }
@@ -240,6 +246,7 @@ mod tests {
             Just(ItemAnswer::EmptyHere),
             Just(ItemAnswer::NotAgain),
             Just(ItemAnswer::NotLoaded),
+            any::<u32>().prop_map(|retry_after_ms| ItemAnswer::TooOften { retry_after_ms }),
         ]
     }
 

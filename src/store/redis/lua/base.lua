@@ -53,6 +53,12 @@ local function corrupt(key, what)
   return redis.error_reply('CORRUPT ' .. key .. ': ' .. what)
 end
 
+-- A whole number as text. Given as a number, Redis would write it as a fraction that happens to be whole, which costs as
+-- much as a command does.
+local function whole(number)
+  return format('%d', number)
+end
+
 -- `..` writes numbers with 14 digits; both of these stay far below.
 local function id_of(gen, seq)
   return gen .. '-' .. seq

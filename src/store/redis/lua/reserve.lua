@@ -51,12 +51,6 @@ local function bring_in(moves, here, stock)
   end
 end
 
--- A whole number as text. Given as a number, Redis would write it as a fraction that happens to be whole, which costs as
--- much as a command does.
-local function whole(number)
-  return format('%d', number)
-end
-
 local NOTHING = {}
 
 -- A number of groups as 2 bytes; it is 1 nearly always.
@@ -65,8 +59,9 @@ local function count_of(n)
 end
 
 -- Tries the items in order; returns the packed answers, the marks to write, the same as a blob, and how many.
--- A user who comes twice is invisible to the reading of all marks at once: `twice` says that one does.
-local function take(buyers, items, twice, is_live, stock)
+-- A user who comes twice is invisible to the reading of all marks at once: `twice` says that one does. Whoever has no
+-- mark asks for units, as often as `attempts` lets him, if it is given; those that are `promised` (a byte each) may.
+local function take(buyers, items, twice, is_live, stock, attempts, promised)
   local n = #items / 22
   if n == 0 then
     return '\1', NOTHING, '', 0
@@ -83,6 +78,9 @@ local function take(buyers, items, twice, is_live, stock)
       users[i] = flat[2 * i - 1]
     end
     held = hmget(buyers, users)
+  end
+  if attempts then
+    read_attempts(attempts, users, n)
   end
   local seen, codes, fresh = twice and {}, nil, 0
   for i = 1, n do
@@ -103,6 +101,8 @@ local function take(buyers, items, twice, is_live, stock)
       local of_sku, quantity = stock[s1 * 256 + s2], q1 * 256 + q2
       if attempt ~= 1 then
         code = '\4'
+      elseif attempts and byte(promised, i) ~= 1 and not may_ask(attempts, users[i], sub(mark, 1, 8)) then
+        code = too_often(attempts)
       elseif not of_sku then
         code = '\5'
       else
@@ -192,16 +192,16 @@ local function counted_one(id, list, stock)
 end
 
 -- reserve in one shard, whose keys begin at `k` and whose activities' arguments begin at `a`. `own` is the epoch of this
--- Redis; `at_ms` the time, if it is known already.
-local function reserve_in(keys, k, args, a, groups, gen, process, number, here, own, at_ms)
-  local meta_key, calls = keys[k], keys[k + 2]
+-- Redis; `at_ms` the time, if it is known already. With `attempts` an activity has an argument more.
+local function reserve_in(keys, k, args, a, groups, gen, process, number, here, own, at_ms, attempts)
+  local meta_key, calls, of_group = keys[k], keys[k + 2], attempts and 6 or 5
   local meta
   if groups == 1 then
     meta = call('HMGET', meta_key, 'epoch', 'phase', 'gen', 'seq', 'a:' .. args[a])
   else
     local wanted = {'epoch', 'phase', 'gen', 'seq'}
     for g = 1, groups do
-      wanted[4 + g] = 'a:' .. args[a + 5 * g - 5]
+      wanted[4 + g] = 'a:' .. args[a + of_group * (g - 1)]
     end
     meta = call('HMGET', meta_key, unpack(wanted))
   end
@@ -212,7 +212,7 @@ local function reserve_in(keys, k, args, a, groups, gen, process, number, here, 
   local writes, named, changed, marks, answers = {}, '', '', '', ''
   local named_count, changed_count, mark_groups = 0, 0, 0
   for g = 1, groups do
-    local at = a + 5 * g - 5
+    local at = a + of_group * (g - 1)
     local id, list, moves = args[at], list_of(args[at + 1]), args[at + 2]
     local stock_key, buyers = keys[k + 1 + 2 * g], keys[k + 2 + 2 * g]
     local stock = stock_of(stock_key, list)
@@ -220,7 +220,7 @@ local function reserve_in(keys, k, args, a, groups, gen, process, number, here, 
       bring_in(moves, here, stock)
     end
     local answer, taken, blob, fresh =
-      take(buyers, args[at + 3], args[at + 4] == '1', meta[4 + g] == 'live', stock)
+      take(buyers, args[at + 3], args[at + 4] == '1', meta[4 + g] == 'live', stock, attempts, attempts and args[at + 5])
     local group, events, fields = (#list == 1 and counted_one or counted)(id, list, stock)
     if group then
       named, named_count = named .. group, named_count + 1
@@ -245,6 +245,9 @@ local function reserve_in(keys, k, args, a, groups, gen, process, number, here, 
     end
     call('HSET', meta_key, 'seq', seq)
   end
+  if attempts then
+    write_attempts(attempts)
+  end
   return finish(calls, process, number, gen, seq, count_of(named_count) .. named, answers)
 end
 
@@ -258,6 +261,40 @@ local function reserve(keys, args)
     own_epoch())
 end
 
+-- reserve_limited: reserve, where a user may ask for units so many times in a window (see attempts).
+-- KEYS those of reserve, and the attempts last. ARGV as for reserve; after this shard how many times, and the window in
+-- ms; last per activity a byte for each item, 1 if it is promised already, or nothing.
+-- Returns as reserve does; to an item that may not ask, 6 and in how many ms the window ends.
+local function reserve_limited(keys, args)
+  local own, at_ms = own_epoch(), now_ms()
+  local attempts = attempts_in(keys[#keys], tonumber(args[5]), tonumber(args[6]), at_ms)
+  return reserve_in(keys, 1, args, 7, (#args - 6) / 6, args[1], args[2], tonumber(args[3]), tonumber(args[4]), own,
+    at_ms, attempts)
+end
+
+-- The calls of several shards, whose arguments begin at `a`; with `max`, limited.
+local function reserve_each(keys, args, a, max, window_ms)
+  local own, at_ms, gen, process = own_epoch(), now_ms(), args[1], args[2]
+  local replies, n, k, of_group = {}, 0, 1, max and 6 or 5
+  while a <= #args do
+    local groups = tonumber(args[a + 2])
+    local k_after, attempts = k + 3 + 2 * groups, nil
+    if max then
+      attempts, k_after = attempts_in(keys[k_after], max, window_ms, at_ms), k_after + 1
+    end
+    local went_well, reply = pcall(reserve_in, keys, k, args, a + 3, groups, gen, process, tonumber(args[a]),
+      tonumber(args[a + 1]), own, at_ms, attempts)
+    -- What was raised is the text of a command's error, in later versions a table with it.
+    if not went_well and type(reply) ~= 'table' then
+      reply = {err = find(reply, '^%u+ ') and reply or 'ERR ' .. reply}
+    end
+    n = n + 1
+    replies[n] = reply
+    k, a = k_after, a + 3 + of_group * groups
+  end
+  return replies
+end
+
 -- reserve_many: reserve in several shards, one after the other and each by itself: what one cannot read, or refuses,
 -- is its answer alone. A shard's writes come after all that could fail in it, as in reserve, so that a shard that fails
 -- has changed nothing.
@@ -265,22 +302,17 @@ end
 -- many activities, and for each of them what reserve takes.
 -- Returns a list: for each shard what reserve returns, or the error.
 local function reserve_many(keys, args)
-  local own, at_ms, gen, process = own_epoch(), now_ms(), args[1], args[2]
-  local replies, n, k, a = {}, 0, 1, 3
-  while a <= #args do
-    local groups = tonumber(args[a + 2])
-    local went_well, reply = pcall(reserve_in, keys, k, args, a + 3, groups, gen, process, tonumber(args[a]),
-      tonumber(args[a + 1]), own, at_ms)
-    -- What was raised is the text of a command's error, in later versions a table with it.
-    if not went_well and type(reply) ~= 'table' then
-      reply = {err = find(reply, '^%u+ ') and reply or 'ERR ' .. reply}
-    end
-    n = n + 1
-    replies[n] = reply
-    k, a = k + 3 + 2 * groups, a + 3 + 5 * groups
-  end
-  return replies
+  return reserve_each(keys, args, 3)
+end
+
+-- reserve_many_limited: the same as reserve_limited does it.
+-- KEYS those of reserve_limited, shard after shard. ARGV generation, process, how many times, the window in ms, then per
+-- shard as for reserve_many, and for each activity what reserve_limited takes.
+local function reserve_many_limited(keys, args)
+  return reserve_each(keys, args, 5, tonumber(args[3]), tonumber(args[4]))
 end
 
 redis.register_function('rg1_reserve', reserve)
 redis.register_function('rg1_reserve_many', reserve_many)
+redis.register_function('rg1_reserve_limited', reserve_limited)
+redis.register_function('rg1_reserve_many_limited', reserve_many_limited)
