@@ -12,7 +12,7 @@ use super::switches::{WHO_CHARS_MAX, WHY_CHARS_MAX, check_text};
 use crate::admission::risk::{Effect, Subject, SubjectError};
 use crate::store::StoreError;
 use crate::store::redis::RedisShards;
-use crate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore};
+use crate::store::risk::{Change, Entry, FLAGGED_BY, Followed, NewEntry, NewFlag, Page, Removed, RiskStore};
 use crate::store::sql::{RiskFolder, SqliteStore};
 
 /// The longest time for which something is listed other than for good.
@@ -122,6 +122,10 @@ impl Reason {
         for (what, text, chars_max) in [("who", &who, WHO_CHARS_MAX), ("why", &why, WHY_CHARS_MAX)] {
             check_text(text, chars_max).map_err(|problem| RiskError::Text { what, problem })?;
         }
+        if who.starts_with(FLAGGED_BY) {
+            let problem = format!("{who:?} begins as gateways sign their flags; choose another name");
+            return Err(RiskError::Text { what: "who", problem });
+        }
         Ok(Self { who, why })
     }
 
@@ -190,6 +194,10 @@ macro_rules! there {
 impl RiskStore for RiskPlace {
     async fn risk_add(&self, entries: &[NewEntry]) -> Result<u64, StoreError> {
         there!(self, store => store.risk_add(entries))
+    }
+
+    async fn risk_flag(&self, flags: &[NewFlag]) -> Result<Vec<bool>, StoreError> {
+        there!(self, store => store.risk_flag(flags))
     }
 
     async fn risk_remove(&self, subjects: &[String]) -> Result<Removed, StoreError> {

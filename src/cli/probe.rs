@@ -93,7 +93,7 @@ impl Probe for ServeProbe {
     fn explain(&self, asked: &Asked) -> Option<Explanation> {
         let gateway = &self.0.get()?.gateway;
         let listed = gateway.risk_of(asked.user, asked.ip, asked.device.as_deref()).into_iter();
-        let listed = listed.map(|Listed { subject, effect, until_ms }| ListedView {
+        let listed = listed.map(|Listed { subject, effect, until_ms, .. }| ListedView {
             subject: subject.to_string(),
             effect: effect.name().to_owned(),
             until_ms,

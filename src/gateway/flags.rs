@@ -1,7 +1,7 @@
 //! Flags on their way into the risk lists.
 //!
 //! Connections and tasks hand one over without waiting; one task on the caller's runtime looks what stands in the store's
-//! list already and adds what is missing. While the store is away they wait, as many as the queue holds; further ones are
+//! list already and adds what is missing, unless somebody else has changed what stands there in between. While the store is away they wait, as many as the queue holds; further ones are
 //! forgotten and counted: whoever earned one goes on to earn it. Everything here is in force on all gateways, this one
 //! included, once its risk lists follow: see `risk`.
 
@@ -18,7 +18,7 @@ use crate::admission::flag::{Flag, Listed};
 use crate::admission::risk::Subject;
 use crate::stock::calls::ProcessNumber;
 use crate::store::StoreError;
-use crate::store::risk::{Entry, NewEntry, RiskStore};
+use crate::store::risk::{Entry, FLAGGED_BY, NewEntry, NewFlag, RiskStore};
 
 /// Flags that wait for the store.
 const WAITING_MAX: usize = 4096;
@@ -26,8 +26,6 @@ const WAITING_MAX: usize = 4096;
 const BATCH_MAX: usize = 256;
 /// After a failure.
 const BACK_OFF: Duration = Duration::from_millis(100);
-/// Who lists them, but for his number; operators have other names.
-const WHO: &str = "gateway ";
 
 /// Where they are handed over.
 #[derive(Clone, Debug)]
@@ -55,7 +53,7 @@ impl Flags {
 impl FlagTask {
     /// Runs until the gateway stops it.
     pub(super) async fn run<S: RiskStore>(mut self, core: Arc<Core>, store: Arc<S>, process: ProcessNumber) {
-        let (sheet, who) = (core.counters.sheet(), format!("{WHO}{}", process.0));
+        let (sheet, who) = (core.counters.sheet(), format!("{FLAGGED_BY}{}", process.0));
         let mut trouble = Trouble::new("flags cannot be written to the risk lists");
         let mut waiting = Vec::with_capacity(BATCH_MAX);
         while self.0.recv_many(&mut waiting, BATCH_MAX).await > 0 {
@@ -98,38 +96,35 @@ fn worst_of_each(flags: Vec<Flag>) -> Vec<Flag> {
 async fn list<S: RiskStore>(core: &Core, store: &S, who: &str, flags: &[Flag]) -> Result<u64, StoreError> {
     let subjects: Vec<String> = flags.iter().map(|flag| flag.subject.to_string()).collect();
     let found = store.risk_find(&subjects).await?;
-    let listed: HashMap<&str, Listed> =
-        found.iter().map(|entry| (entry.subject.as_str(), listed(entry))).collect();
+    let mut found: HashMap<String, Entry> =
+        found.into_iter().map(|entry| (entry.subject.clone(), entry)).collect();
     let now_ms = core.clock.now().sale_ms;
-    let missing = flags
-        .iter()
-        .zip(&subjects)
-        .filter(|(flag, subject)| flag.replaces(now_ms, listed.get(subject.as_str()).copied()));
-    let entries: Vec<NewEntry> = missing
-        .map(|(flag, subject)| NewEntry {
-            subject: subject.clone(),
-            effect: flag.effect.name().to_owned(),
-            until_ms: flag.until_ms(now_ms),
-            who: who.to_owned(),
-            why: flag.why.to_string(),
-        })
-        .collect();
-    if entries.is_empty() {
+    let mut due = Vec::with_capacity(flags.len());
+    for (flag, subject) in flags.iter().zip(subjects) {
+        let seen = found.remove(&subject);
+        if flag.replaces(now_ms, seen.as_ref().map(listed)) {
+            let (effect, until_ms) = (flag.effect.name().to_owned(), flag.until_ms(now_ms));
+            let (who, why) = (who.to_owned(), flag.why.to_string());
+            due.push(NewFlag { entry: NewEntry { subject, effect, until_ms, who, why }, seen });
+        }
+    }
+    if due.is_empty() {
         return Ok(0);
     }
-    store.risk_add(&entries).await?;
-    for NewEntry { subject, effect, why, .. } in &entries {
-        tracing::info!(subject, effect, why, "flagged");
+    let stand = store.risk_flag(&due).await?;
+    let mut count = 0_u64;
+    for (NewFlag { entry: NewEntry { subject, effect, why, .. }, .. }, stands) in due.iter().zip(stand) {
+        // Else whoever has changed it meanwhile knows better, and who earns another flag is looked at anew.
+        if stands {
+            count = count.saturating_add(1);
+            tracing::info!(subject, effect, why, "flagged");
+        }
     }
-    Ok(u64::try_from(entries.len()).unwrap_or(u64::MAX))
+    Ok(count)
 }
 
 fn listed(entry: &Entry) -> Listed {
-    Listed {
-        effect: entry.effect.parse().ok(),
-        until_ms: entry.until_ms,
-        is_flag: entry.who.starts_with(WHO),
-    }
+    Listed { effect: entry.effect.parse().ok(), until_ms: entry.until_ms, is_flag: entry.is_flag() }
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use super::Core;
 use super::counters::{Event, Sheet};
 use super::settings::RiskSettings;
 use super::trouble::Trouble;
-use crate::admission::risk::{Effect, Lists, Risk, Subject, SubjectError};
+use crate::admission::risk::{Listed, Listing, Lists, Risk, Subject, SubjectError};
 use crate::store::StoreError;
-use crate::store::risk::{Change, Followed, NewEntry, RiskStore, STEP_ENTRIES};
+use crate::store::risk::{Change, FLAGGED_BY, Followed, NewEntry, RiskStore, STEP_ENTRIES};
 
 /// One wait for a change.
 const WAIT: Duration = Duration::from_secs(1);
@@ -61,16 +61,16 @@ pub(super) fn rung(settings: &RiskSettings) -> Risk {
     Risk::new(u64::try_from(settings.slow_interval.as_millis()).unwrap_or(u64::MAX))
 }
 
-type Changes = Vec<(Subject, Option<(Effect, u64)>)>;
+type Changes = Vec<(Subject, Option<Listing>)>;
 
 /// What of these changes can be read.
 fn readable(core: &Core, sheet: &Sheet, changes: Vec<Change>) -> Changes {
     let mut read = Vec::with_capacity(changes.len());
-    for Change { subject: text, listed } in changes {
+    for Change { subject: text, listed, is_flag } in changes {
         let parse = || {
             let subject = text.parse()?;
             let listed = match listed {
-                Some((effect, until_ms)) => Some((effect.parse()?, until_ms)),
+                Some((effect, until_ms)) => Some(Listing { effect: effect.parse()?, until_ms, is_flag }),
                 None => None,
             };
             Ok::<_, SubjectError>((subject, listed))
@@ -228,11 +228,15 @@ async fn with_missing(
             subject: listed.subject.to_string(),
             effect: listed.effect.name().to_owned(),
             until_ms: listed.until_ms,
-            who: "a gateway".to_owned(),
+            // A flag stays one: neither operators nor further flags find an operator's there.
+            who: if listed.is_flag { format!("{FLAGGED_BY}unknown") } else { "a gateway".to_owned() },
             why: "put back: the store had lost it, and with it who listed it and why".to_owned(),
         });
         let entries = entries.collect();
-        let changes = missing.into_iter().map(|one| (one.subject, Some((one.effect, one.until_ms))));
+        let listing = |Listed { subject, effect, until_ms, is_flag }| {
+            (subject, Some(Listing { effect, until_ms, is_flag }))
+        };
+        let changes = missing.into_iter().map(listing);
         (lists.with(changes.collect(), now_ms), entries)
     });
     made.await

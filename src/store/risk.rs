@@ -13,6 +13,9 @@ use super::StoreError;
 /// Entries that are changed in one step; more take several, in their order.
 pub const STEP_ENTRIES: usize = 500;
 
+/// How those begin who list flags: gateways, by their numbers. Operators have other names.
+pub const FLAGGED_BY: &str = "gateway ";
+
 /// What is to be listed; what stood there of the subject before is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEntry {
@@ -26,6 +29,13 @@ pub struct NewEntry {
     pub who: String,
     /// Why.
     pub why: String,
+}
+
+impl NewEntry {
+    /// Whether a gateway lists it, as a flag.
+    pub fn is_flag(&self) -> bool {
+        self.who.starts_with(FLAGGED_BY)
+    }
 }
 
 /// An entry as it was listed.
@@ -45,6 +55,22 @@ pub struct Entry {
     pub why: String,
 }
 
+impl Entry {
+    /// Whether a gateway has listed it, as a flag.
+    pub fn is_flag(&self) -> bool {
+        self.who.starts_with(FLAGGED_BY)
+    }
+}
+
+/// A flag to be listed by a gateway, which has looked what stands there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewFlag {
+    /// The entry.
+    pub entry: NewEntry,
+    /// What stood there of the subject.
+    pub seen: Option<Entry>,
+}
+
 /// How a subject stands now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -52,6 +78,8 @@ pub struct Change {
     pub subject: String,
     /// What becomes of it, and until when (0 = for good); `None`: it was taken off.
     pub listed: Option<(String, u64)>,
+    /// Whether it is a flag. Told by stores that may lose entries, for whoever puts them back.
+    pub is_flag: bool,
 }
 
 /// Some of what is listed.
@@ -93,6 +121,11 @@ pub trait RiskStore: Send + Sync + 'static {
     /// Lists them; the version of the last change. Versions rise: Unix milliseconds, or the next number after the last
     /// one where that clock did not move on.
     fn risk_add(&self, entries: &[NewEntry]) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Lists flags, each if what stands there is still what was seen, or was forgotten because its time had passed; the
+    /// store compares and writes at once. Which of them are listed then, in their order: one that stands there already
+    /// to the letter is.
+    fn risk_flag(&self, flags: &[NewFlag]) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
     /// Takes subjects off.
     fn risk_remove(&self, subjects: &[String]) -> impl Future<Output = Result<Removed, StoreError>> + Send;

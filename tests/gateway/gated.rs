@@ -9,7 +9,7 @@ use rushgate::stock::calls::{Call, Mark, Reply, ShardId, Snapshot};
 use rushgate::store::allow_lists::{AllowListStore, ListState, Listed};
 use rushgate::store::catalog::{Activity, Catalogue, Ended};
 use rushgate::store::devices::{CountBounds, DeviceCounts, DeviceStore, Sighting};
-use rushgate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore};
+use rushgate::store::risk::{Change, Entry, Followed, NewEntry, NewFlag, Page, Removed, RiskStore};
 use rushgate::store::sessions::{SessionKey, SessionStore, StoredSession};
 use rushgate::store::slices::SliceStore;
 use rushgate::store::sql::SqliteStore;
@@ -124,6 +124,10 @@ impl SwitchStore for Gated {
 impl RiskStore for Gated {
     async fn risk_add(&self, entries: &[NewEntry]) -> Result<u64, StoreError> {
         self.store.risk_add(entries).await
+    }
+
+    async fn risk_flag(&self, flags: &[NewFlag]) -> Result<Vec<bool>, StoreError> {
+        self.store.risk_flag(flags).await
     }
 
     async fn risk_remove(&self, subjects: &[String]) -> Result<Removed, StoreError> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rushgate::protocol::Status;
-use rushgate::store::risk::{NewEntry, RiskStore};
+use rushgate::store::risk::{NewEntry, NewFlag, RiskStore};
 use rushgate_servers::{Persistence, RedisSettings};
 
 use super::house::{SALE, SKU, Serving};
@@ -160,7 +160,13 @@ fn a_redis_that_comes_back_empty_is_given_its_lists_back() {
     }
     shop.house
         .done(&["risk", "add", "user:3", "--effect", "slow", "--for", "1h", "--who", "mia", "--why", "y"]);
-    eventually("all are known", || gateways.iter().all(|one| one.metric("rushgate_risk_users") == 2));
+    let text = |text: &str| text.to_owned();
+    let (subject, effect, who, why) = (text("user:4"), text("slow"), text("gateway 9"), text("too often"));
+    let until_ms = u64::MAX >> 20;
+    let flag = NewFlag { entry: NewEntry { subject, effect, until_ms, who, why }, seen: None };
+    let store = shop.open_redis();
+    assert_eq!(shop.runtime.block_on(store.risk_flag(&[flag])).unwrap(), [true]);
+    eventually("all are known", || gateways.iter().all(|one| one.metric("rushgate_risk_users") == 3));
     runtime.block_on(redis.kill9()).unwrap();
     runtime.block_on(redis.restart()).unwrap();
     let restored = || gateways.iter().map(|one| one.metric("rushgate_risk_restored_total")).sum::<u64>();
@@ -169,12 +175,16 @@ fn a_redis_that_comes_back_empty_is_given_its_lists_back() {
         assert!(
             clients.each_mut().map(told).iter().all(|told| [Status::Blocked, Status::Busy].contains(told))
         );
-        restored() == 4
+        restored() == 5
     });
     let listed = shop.house.done(&["risk", "list"]);
     for says in ["user:1 ", "ip:10.0.0.0/8 ", "device:bad one ", "user:3 ", "put back"] {
         assert!(listed.contains(says), "{listed}");
     }
+    // A flag stays one, whatever is lost of it; else no gateway would ever renew it or make it worse.
+    let found = shop.runtime.block_on(store.risk_find(&["user:1", "user:3", "user:4"].map(text))).unwrap();
+    let is_flag: Vec<_> = found.iter().map(|one| (one.subject.as_str(), one.is_flag())).collect();
+    assert_eq!(is_flag, [("user:1", false), ("user:3", false), ("user:4", true)]);
     eventually("everybody has read them", || {
         let versions = gateways.each_ref().map(|one| one.metric("rushgate_risk_version"));
         versions[0] > 0 && versions[0] == versions[1]

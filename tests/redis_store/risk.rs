@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use rushgate::store::StoreError;
 use rushgate::store::redis::{RedisOptions, RedisShards};
-use rushgate::store::risk::{Followed, RiskStore};
+use rushgate::store::risk::{Change, Followed, NewEntry, NewFlag, RiskStore};
 
 use crate::redis_installation::redis;
 use crate::risk::{
-    all, changed, entries_are_kept_and_followed, follow, forgotten_steps_are_an_overrun,
+    a_flag_replaces_what_was_forgotten, all, changed, entries_are_kept_and_followed,
+    flags_are_listed_only_over_what_the_gateway_has_seen, follow, forgotten_steps_are_an_overrun,
     many_entries_are_steps_and_pages, new, what_has_passed_is_forgotten,
 };
 
@@ -67,6 +68,32 @@ async fn what_has_passed_is_forgotten_in_redis() {
     what_has_passed_is_forgotten(&place.store).await;
     let left = redis().await.call(&["ZCARD", place.key(":until").as_str()]).await.unwrap();
     assert_eq!(left, rushgate_servers::RespValue::Integer(1), "the one that has not");
+}
+
+#[tokio::test]
+async fn flags_are_listed_only_over_what_the_gateway_has_seen_in_redis() {
+    let place = Place::new().await;
+    flags_are_listed_only_over_what_the_gateway_has_seen(&place.store, &open(&place.prefix).await).await;
+    a_flag_replaces_what_was_forgotten(&Place::new().await.store).await;
+}
+
+#[tokio::test]
+async fn who_follows_or_reads_all_is_told_which_entries_are_flags() {
+    let place = Place::new().await;
+    let by = |who: &str, subject: &str| NewEntry { who: who.to_owned(), ..new(subject, "slow", 0) };
+    let all = [by("mia", "user:1"), by("gateway 7", "user:2"), by("a gateway", "user:3")];
+    place.store.risk_add(&all).await.unwrap();
+    place.store.risk_add(&all[..1]).await.unwrap();
+    let flag = NewFlag { entry: by("gateway 8", "user:4"), seen: None };
+    assert_eq!(place.store.risk_flag(&[flag]).await.unwrap(), [true]);
+    let is_flag = |change: &Change| (change.subject.clone(), change.is_flag);
+    let mut told: Vec<_> = follow(&place.store, 0).await.1.iter().map(is_flag).collect();
+    let due = [("user:1", false), ("user:2", true), ("user:3", false), ("user:1", false), ("user:4", true)];
+    let due = due.map(|(subject, is_flag)| (subject.to_owned(), is_flag));
+    assert_eq!(told, due);
+    told = place.store.risk_scan(None).await.unwrap().found.iter().map(is_flag).collect();
+    told.sort();
+    assert_eq!(told, [&due[..3], &due[4..]].concat());
 }
 
 #[tokio::test]

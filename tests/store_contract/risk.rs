@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rushgate::store::risk::{Change, Followed, NewEntry, RiskStore, STEP_ENTRIES};
+use rushgate::store::risk::{Change, Followed, NewEntry, NewFlag, RiskStore, STEP_ENTRIES};
 
 /// Longer than any wait that a test waits out.
 const LONG: Duration = Duration::from_secs(20);
@@ -15,7 +15,7 @@ pub fn new(subject: &str, effect: &str, until_ms: u64) -> NewEntry {
 
 pub fn changed(subject: &str, listed: Option<(&str, u64)>) -> Change {
     let listed = listed.map(|(effect, until_ms)| (effect.to_owned(), until_ms));
-    Change { subject: subject.to_owned(), listed }
+    Change { subject: subject.to_owned(), listed, is_flag: false }
 }
 
 pub fn now_ms() -> u64 {
@@ -150,4 +150,66 @@ pub async fn what_has_passed_is_forgotten<S: RiskStore>(store: &S) {
     }
     let left: Vec<String> = all(store).await.into_keys().collect();
     assert_eq!(left, ["device:0", "user:1", "user:2", "user:3"]);
+}
+
+/// As a gateway lists it that has looked before.
+async fn flag<S: RiskStore>(store: &S, subject: &str, effect: &str, until_ms: u64) -> NewFlag {
+    let entry = NewEntry { who: "gateway 9".to_owned(), ..new(subject, effect, until_ms) };
+    let seen = store.risk_find(&[subject.to_owned()]).await.unwrap().pop();
+    NewFlag { entry, seen }
+}
+
+/// What an operator changes between a gateway's look and its flag stays as he has made it.
+pub async fn flags_are_listed_only_over_what_the_gateway_has_seen<S: RiskStore, O: RiskStore>(
+    store: &S,
+    operator: &O,
+) {
+    let soon_ms = now_ms() + 600_000;
+    // Nothing stands there; another flag; an operator's whose time has passed.
+    operator.risk_add(&[new("user:3", "block", now_ms() - 1)]).await.unwrap();
+    let passed = flag(store, "user:3", "slow", soon_ms).await;
+    let first = flag(store, "user:1", "slow", soon_ms).await;
+    assert_eq!(store.risk_flag(&[first.clone(), passed.clone()]).await.unwrap(), [true, true]);
+    let worse = flag(store, "user:1", "block", soon_ms).await;
+    assert!(worse.seen.as_ref().is_some_and(|seen| seen.is_flag() && seen.effect == "slow"));
+    assert_eq!(store.risk_flag(std::slice::from_ref(&worse)).await.unwrap(), [true]);
+    let listed = all(store).await;
+    assert_eq!(listed["user:1"], ("block".to_owned(), soon_ms));
+    assert_eq!(listed["user:3"], ("slow".to_owned(), soon_ms));
+    // A copy of a flag that came before changes nothing and is told the same; a late one of an earlier flag neither.
+    let version = store.risk_version().await.unwrap();
+    assert_eq!(store.risk_flag(&[worse, first]).await.unwrap(), [true, false]);
+    assert_eq!(store.risk_version().await.unwrap(), version, "no step");
+
+    // Listed where nothing stood, replaced, and taken off, each after the look; and one that nobody has touched.
+    let looks = [
+        flag(store, "user:1", "slow", soon_ms + 1).await,
+        flag(store, "user:2", "slow", soon_ms).await,
+        flag(store, "user:3", "block", soon_ms).await,
+        flag(store, "user:4", "block", soon_ms).await,
+    ];
+    operator.risk_add(&[new("user:1", "slow", 0), new("user:2", "block", 0)]).await.unwrap();
+    operator.risk_remove(&["user:3".to_owned()]).await.unwrap();
+    assert_eq!(store.risk_flag(&looks).await.unwrap(), [false, false, false, true]);
+    let due = [("user:1", ("slow", 0)), ("user:2", ("block", 0)), ("user:4", ("block", soon_ms))];
+    let due = due.map(|(subject, (effect, until_ms))| (subject.to_owned(), (effect.to_owned(), until_ms)));
+    assert_eq!(all(store).await, due.into());
+    let kept = store.risk_find(&["user:1", "user:2", "user:4"].map(str::to_owned)).await.unwrap();
+    assert_eq!(kept.iter().map(|one| one.who.as_str()).collect::<Vec<_>>(), ["mia", "mia", "gateway 9"]);
+    // Who follows is told of those that were listed.
+    let told = follow(store, version).await.1;
+    assert!(told.iter().any(|one| one.subject == "user:4"), "{told:?}");
+    assert!(store.risk_flag(&[]).await.unwrap().is_empty());
+}
+
+/// The store has forgotten an entry whose time had passed, after a gateway has looked: nobody has taken it off.
+pub async fn a_flag_replaces_what_was_forgotten<S: RiskStore>(store: &S) {
+    let passed = new("user:1", "block", now_ms() - 1);
+    store.risk_add(&[passed]).await.unwrap();
+    let flag = flag(store, "user:1", "slow", now_ms() + 600_000).await;
+    assert!(flag.seen.is_some());
+    store.risk_add(&[new("user:2", "block", 0)]).await.unwrap();
+    assert!(store.risk_find(&["user:1".to_owned()]).await.unwrap().is_empty(), "forgotten");
+    assert_eq!(store.risk_flag(&[flag]).await.unwrap(), [true]);
+    assert_eq!(all(store).await["user:1"].0, "slow");
 }

@@ -5,8 +5,9 @@ use rushgate::store::sql::{IfMissing, OpenError, OpenOptions, RiskFolder, Sqlite
 use tempfile::TempDir;
 
 use crate::risk::{
-    all, entries_are_kept_and_followed, forgotten_steps_are_an_overrun, many_entries_are_steps_and_pages,
-    new, what_has_passed_is_forgotten,
+    a_flag_replaces_what_was_forgotten, all, entries_are_kept_and_followed,
+    flags_are_listed_only_over_what_the_gateway_has_seen, forgotten_steps_are_an_overrun,
+    many_entries_are_steps_and_pages, new, what_has_passed_is_forgotten,
 };
 
 async fn serving(folder: &TempDir) -> SqliteStore {
@@ -62,4 +63,18 @@ async fn forgotten_steps_are_an_overrun_here() {
 async fn what_has_passed_is_forgotten_here() {
     let folder = TempDir::new().unwrap();
     what_has_passed_is_forgotten(&serving(&folder).await).await;
+}
+
+#[tokio::test]
+async fn flags_are_listed_only_over_what_the_gateway_has_seen_here() {
+    let folder = TempDir::new().unwrap();
+    let store = serving(&folder).await;
+    let command = RiskFolder::open(folder.path()).await.unwrap();
+    flags_are_listed_only_over_what_the_gateway_has_seen(&store, &command).await;
+    let folder = TempDir::new().unwrap();
+    let store = serving(&folder).await;
+    let command = RiskFolder::open(folder.path()).await.unwrap();
+    flags_are_listed_only_over_what_the_gateway_has_seen(&command, &store).await;
+    let folder = TempDir::new().unwrap();
+    a_flag_replaces_what_was_forgotten(&serving(&folder).await).await;
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::pages::{Pages, Standing};
-use super::subject::{Effect, Subject, SubjectKind};
+use super::subject::{Effect, Listing, Subject, SubjectKind};
 use crate::admission::Cidr;
 use crate::protocol::UserId;
 
@@ -31,6 +31,8 @@ pub struct Listed {
     pub effect: Effect,
     /// Until when; 0 = for good.
     pub until_ms: u64,
+    /// By a gateway, as a flag.
+    pub is_flag: bool,
 }
 
 /// What the lists say of somebody.
@@ -129,10 +131,10 @@ pub struct Lists {
 impl Lists {
     /// The lists after these changes, in their order; `None`: taken off. What has passed at `now_ms` may be dropped.
     #[must_use]
-    pub fn with(&self, changes: Vec<(Subject, Option<(Effect, u64)>)>, now_ms: u64) -> Self {
+    pub fn with<L: Into<Listing>>(&self, changes: Vec<(Subject, Option<L>)>, now_ms: u64) -> Self {
         let (mut users, mut blocks, mut devices) = (Vec::new(), Vec::new(), Vec::new());
         for (subject, listed) in changes {
-            let standing = listed.map(|(effect, until_ms)| Standing::new(effect, until_ms));
+            let standing = listed.map(|listing| Standing::new(listing.into()));
             match subject {
                 Subject::User(user) => users.push((user.0, standing)),
                 Subject::Ip(block) => blocks.push((block, standing)),
@@ -288,5 +290,6 @@ impl Lists {
 }
 
 fn listed((subject, standing): (Subject, Standing)) -> Listed {
-    Listed { subject, effect: standing.effect(), until_ms: standing.listed_until_ms() }
+    let (effect, until_ms) = (standing.effect(), standing.listed_until_ms());
+    Listed { subject, effect, until_ms, is_flag: standing.is_flag() }
 }

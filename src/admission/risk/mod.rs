@@ -11,7 +11,7 @@ mod subject;
 mod verdict;
 
 pub use lists::{Listed, Lists, Who};
-pub use subject::{Effect, Subject, SubjectError, SubjectKind};
+pub use subject::{Effect, Listing, Subject, SubjectError, SubjectKind};
 pub use verdict::{HeldVerdict, Refused, Risk, RiskTime};
 
 #[cfg(test)]

@@ -13,25 +13,25 @@ use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 
-use super::subject::Effect;
+use super::subject::{Effect, Listing};
 
 /// At a million entries a page holds about a thousand.
 const PAGES: usize = 1 << PAGE_BITS;
 const PAGE_BITS: u32 = 10;
 
-/// An effect and until when, in a word that is never zero.
+/// An effect, whether it is a flag's, and until when, in a word that is never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Standing(NonZeroU64);
 
 impl Standing {
     /// `until_ms`: 0 = for good.
-    pub(super) fn new(effect: Effect, until_ms: u64) -> Self {
+    pub(super) fn new(Listing { effect, until_ms, is_flag }: Listing) -> Self {
         let until_ms = if until_ms == 0 { Self::FOR_GOOD } else { until_ms.min(Self::FOR_GOOD) };
-        let word = until_ms << 1 | u64::from(effect == Effect::Block);
+        let word = until_ms << 2 | u64::from(is_flag) << 1 | u64::from(effect == Effect::Block);
         Self(NonZeroU64::new(word).unwrap_or(NonZeroU64::MAX))
     }
 
-    const FOR_GOOD: u64 = u64::MAX >> 1;
+    const FOR_GOOD: u64 = u64::MAX >> 2;
 
     pub(super) const fn effect(self) -> Effect {
         if self.0.get() & 1 == 1 { Effect::Block } else { Effect::Slow }
@@ -39,7 +39,11 @@ impl Standing {
 
     /// The first instant at which it does not hold any more; in the far future for one that holds for good.
     pub(super) const fn until_ms(self) -> u64 {
-        self.0.get() >> 1
+        self.0.get() >> 2
+    }
+
+    pub(super) const fn is_flag(self) -> bool {
+        self.0.get() & 2 == 2
     }
 
     /// As it was listed: 0 = for good.

@@ -65,6 +65,24 @@ impl Effect {
     }
 }
 
+/// How a subject is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// What becomes of it.
+    pub effect: Effect,
+    /// Until when, in Unix milliseconds of the sale clock; 0 = for good.
+    pub until_ms: u64,
+    /// By a gateway, as a flag.
+    pub is_flag: bool,
+}
+
+/// By an operator.
+impl From<(Effect, u64)> for Listing {
+    fn from((effect, until_ms): (Effect, u64)) -> Self {
+        Self { effect, until_ms, is_flag: false }
+    }
+}
+
 /// Why a text is no subject or no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {

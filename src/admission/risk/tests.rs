@@ -257,7 +257,7 @@ fn a_million_entries_take_bounded_memory_and_one_change_copies_few_of_them() {
     let per_entry = all.slot_bytes() as u64 / ENTRIES;
     assert!(per_entry < 24, "{per_entry} bytes");
     // Removing one shares every page but one.
-    let less = all.with(vec![(subject("user:5"), None)], NOW_MS);
+    let less = all.with(vec![(subject("user:5"), None::<super::Listing>)], NOW_MS);
     assert_eq!(less.len(SubjectKind::User) as u64, ENTRIES - 1);
     let (mine, theirs) = (in_force(less), in_force(all));
     assert_eq!(mine.check(at(0), &who(5, None, None)), Ok(()));

@@ -44,6 +44,7 @@ pub(super) const SWITCH_SET: &str = "rg1_switch_set";
 pub(super) const SWITCH_RESTORE: &str = "rg1_switch_restore";
 pub(super) const RISK_ADD: &str = "rg1_risk_add";
 pub(super) const RISK_RESTORE: &str = "rg1_risk_restore";
+pub(super) const RISK_FLAG: &str = "rg1_risk_flag";
 pub(super) const RISK_REMOVE: &str = "rg1_risk_remove";
 pub(super) const SEEN: &str = "rg1_seen";
 pub(super) const ALLOW_CHANGE: &str = "rg1_allow_change";

@@ -17,7 +17,9 @@ use super::shards::{RedisShards, Work};
 use super::streams::{BLOCK_MAX, put_block};
 use crate::stock::calls::ShardId;
 use crate::store::StoreError;
-use crate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore, STEP_ENTRIES};
+use crate::store::risk::{
+    Change, Entry, FLAGGED_BY, Followed, NewEntry, NewFlag, Page, Removed, RiskStore, STEP_ENTRIES,
+};
 
 /// Whose slot they lie in.
 const SHARD: ShardId = ShardId::ALL[0];
@@ -54,6 +56,25 @@ impl RiskStore for RedisShards {
         Ok(restored)
     }
 
+    async fn risk_flag(&self, flags: &[NewFlag]) -> Result<Vec<bool>, StoreError> {
+        let what = "flagging";
+        let mut stand = Vec::with_capacity(flags.len());
+        for step in flags.chunks(STEP_ENTRIES) {
+            let records = step.iter().map(|flag| record(&flag.entry)).collect::<Result<Vec<_>, _>>()?;
+            let answer = self.function(SHARD, what, library::RISK_FLAG, self.risk_keys(), |command| {
+                command.arg(STEPS_KEPT);
+                for (NewFlag { entry, seen }, record) in step.iter().zip(records) {
+                    command.arg(&entry.subject).arg(entry.until_ms).arg(&entry.effect).arg(record);
+                    command.arg(seen.as_ref().map_or_else(String::new, beginning));
+                }
+            });
+            let answer = text(answer.await?).filter(|told| told.len() == step.len());
+            let answer = answer.ok_or_else(|| malformed(what, SHARD, "other than a digit for each"))?;
+            stand.extend(answer.bytes().map(|digit| digit == b'1'));
+        }
+        Ok(stand)
+    }
+
     async fn risk_remove(&self, subjects: &[String]) -> Result<Removed, StoreError> {
         let what = "taking off a list";
         let mut removed = Removed { version: self.risk_version().await?, entries: 0 };
@@ -86,8 +107,8 @@ impl RiskStore for RedisShards {
     async fn risk_scan(&self, cursor: Option<&str>) -> Result<Page<Change>, StoreError> {
         let change = |subject, kept: String| {
             // What cannot be read has no effect that anybody knows.
-            let listed = standing(&kept).map_or_else(|| (String::new(), 0), |(listed, _, _)| listed);
-            Change { subject, listed: Some(listed) }
+            let (listed, _, record) = standing(&kept).unwrap_or_default();
+            Change { subject, listed: Some(listed), is_flag: is_flag(record) }
         };
         self.scan_risk(cursor, change).await
     }
@@ -134,13 +155,7 @@ impl RedisShards {
         what: &'static str,
         step: &[NewEntry],
     ) -> Result<(u64, u64), StoreError> {
-        let mut records = Vec::with_capacity(step.len());
-        for NewEntry { who, why, .. } in step {
-            let record = serde_json::to_string(&Record { who: who.clone(), why: why.clone() });
-            records.push(record.map_err(|error| {
-                StoreError::Corrupt(format!("an entry cannot be written as JSON: {error}"))
-            })?);
-        }
+        let records = step.iter().map(record).collect::<Result<Vec<_>, _>>()?;
         let answer = self.function(SHARD, what, function, self.risk_keys(), |command| {
             command.arg(STEPS_KEPT);
             for (entry, record) in step.iter().zip(records) {
@@ -221,6 +236,21 @@ fn version_and_count(what: &str, answer: Value) -> Result<(u64, u64), StoreError
     numbers.ok_or_else(|| malformed(what, SHARD, "no version"))
 }
 
+fn record(NewEntry { who, why, .. }: &NewEntry) -> Result<String, StoreError> {
+    let record = serde_json::to_string(&Record { who: who.clone(), why: why.clone() });
+    record.map_err(|error| StoreError::Corrupt(format!("an entry cannot be written as JSON: {error}")))
+}
+
+/// As records are written above; the functions look at no more of one, either.
+fn is_flag(record: &str) -> bool {
+    record.strip_prefix("{\"who\":\"").is_some_and(|who| who.starts_with(FLAGGED_BY))
+}
+
+/// How what is kept of an entry begins.
+fn beginning(Entry { at_ms, until_ms, effect, .. }: &Entry) -> String {
+    format!("{at_ms} {until_ms} {effect} ")
+}
+
 /// `AT UNTIL EFFECT RECORD`: effect and until, at, record.
 fn standing(kept: &str) -> Option<((String, u64), u64, &str)> {
     let mut parts = kept.splitn(4, ' ');
@@ -256,14 +286,17 @@ fn step(entry: Value) -> Option<Step> {
     let version = id.strip_suffix("-0")?.parse().ok()?;
     let mut values = list(parts.next()?)?.into_iter().skip(1).step_by(2).map(text);
     let (before, lines) = (values.next()??.parse().ok()?, values.next()??);
-    let changes = lines.lines().map(change).collect::<Option<_>>()?;
+    let flags = values.next().flatten().unwrap_or_default();
+    let flags = flags.bytes().map(|digit| digit == b'1').chain(std::iter::repeat(false));
+    let changes =
+        lines.lines().zip(flags).map(|(line, is_flag)| change(line, is_flag)).collect::<Option<_>>()?;
     Some(Step { before, version, changes })
 }
 
 /// `EFFECT UNTIL SUBJECT`.
-fn change(line: &str) -> Option<Change> {
+fn change(line: &str, is_flag: bool) -> Option<Change> {
     let mut parts = line.splitn(3, ' ');
     let (effect, until_ms) = (parts.next()?, parts.next()?.parse().ok()?);
     let subject = parts.next()?.to_owned();
-    Some(Change { subject, listed: (effect != "-").then(|| (effect.to_owned(), until_ms)) })
+    Some(Change { subject, listed: (effect != "-").then(|| (effect.to_owned(), until_ms)), is_flag })
 }

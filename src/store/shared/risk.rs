@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use super::SharedStore;
 use crate::store::StoreError;
-use crate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore};
+use crate::store::risk::{Change, Entry, Followed, NewEntry, NewFlag, Page, Removed, RiskStore};
 
 impl RiskStore for SharedStore {
     async fn risk_add(&self, entries: &[NewEntry]) -> Result<u64, StoreError> {
         self.redis().risk_add(entries).await
+    }
+
+    async fn risk_flag(&self, flags: &[NewFlag]) -> Result<Vec<bool>, StoreError> {
+        self.redis().risk_flag(flags).await
     }
 
     async fn risk_remove(&self, subjects: &[String]) -> Result<Removed, StoreError> {

@@ -2,11 +2,13 @@
 //!
 //! Statements on a connection that the caller has; see `risk_stores` for who that is. Time is an argument.
 
+use std::collections::HashMap;
+
 use sqlx::{Connection, FromRow, SqliteConnection, SqliteExecutor};
 
 use super::error::Failure;
 use super::rows;
-use crate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed};
+use crate::store::risk::{Change, Entry, Followed, NewEntry, NewFlag, Page, Removed};
 
 /// Changed entries that are remembered, about.
 const CHANGES_KEPT: i64 = 50_000;
@@ -19,7 +21,100 @@ const PAGE_ENTRIES: i64 = 1000;
 #[derive(Debug)]
 pub(super) enum Step {
     Add(Vec<NewEntry>),
+    Flag(Vec<NewFlag>),
     Remove(Vec<String>),
+}
+
+/// What came of a step.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// Of the last change.
+    pub(super) version: u64,
+    /// Changed by this step.
+    pub(super) entries: u64,
+    /// Of flags: which of them are listed then.
+    pub(super) stand: Vec<bool>,
+}
+
+impl From<Done> for Removed {
+    fn from(Done { version, entries, .. }: Done) -> Self {
+        Self { version, entries }
+    }
+}
+
+/// A step that is being made.
+struct Making<'c> {
+    connection: &'c mut SqliteConnection,
+    before: u64,
+    /// The version that it gets.
+    number: i64,
+    at_ms: i64,
+    changed: i64,
+}
+
+impl Making<'_> {
+    async fn list(&mut self, entries: &[&NewEntry]) -> Result<(), Failure> {
+        forget_passed(self.connection, self.at_ms, entries.len()).await?;
+        for entry in entries {
+            add(self.connection, entry, self.at_ms).await?;
+            self.remember(&entry.subject, &entry.effect, rows::signed(entry.until_ms)).await?;
+        }
+        Ok(())
+    }
+
+    /// Whoever has looked before it, an operator was perhaps faster. Nobody else writes during this transaction.
+    async fn flag(&mut self, flags: &[NewFlag]) -> Result<Vec<bool>, Failure> {
+        let subjects: Vec<String> = flags.iter().map(|flag| flag.entry.subject.clone()).collect();
+        let here: HashMap<String, Entry> = find(self.connection, &subjects)
+            .await?
+            .into_iter()
+            .map(|entry| (entry.subject.clone(), entry))
+            .collect();
+        let now_ms = rows::unsigned(self.at_ms)?;
+        let (mut stand, mut due) = (Vec::with_capacity(flags.len()), Vec::new());
+        for NewFlag { entry, seen } in flags {
+            let here = here.get(&entry.subject);
+            let is_as_seen = match (here, seen) {
+                (None, Some(seen)) => (1..=now_ms).contains(&seen.until_ms),
+                (here, seen) => here == seen.as_ref(),
+            };
+            if is_as_seen {
+                due.push(entry);
+            }
+            stand.push(is_as_seen || here.is_some_and(|here| is_same(here, entry)));
+        }
+        if !due.is_empty() {
+            self.list(&due).await?;
+        }
+        Ok(stand)
+    }
+
+    async fn remove(&mut self, subjects: &[String]) -> Result<(), Failure> {
+        for subject in subjects {
+            let removed = sqlx::query("DELETE FROM risk_entries WHERE subject = ?")
+                .bind(subject.as_str())
+                .execute(&mut *self.connection)
+                .await?;
+            if removed.rows_affected() > 0 {
+                self.remember(subject, "", 0).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn remember(&mut self, subject: &str, effect: &str, until_ms: i64) -> Result<(), Failure> {
+        let place = (self.number, self.changed);
+        remember(self.connection, place, self.before, (subject, effect, until_ms)).await?;
+        self.changed = self.changed.saturating_add(1);
+        Ok(())
+    }
+}
+
+/// A copy of the step has come before.
+fn is_same(here: &Entry, new: &NewEntry) -> bool {
+    let NewEntry { subject, effect, until_ms, who, why } = new;
+    (&here.subject, &here.effect, &here.until_ms, &here.who, &here.why)
+        == (subject, effect, until_ms, who, why)
 }
 
 /// One transaction: what is listed, and that it was changed.
@@ -27,38 +122,21 @@ pub(super) async fn change(
     connection: &mut SqliteConnection,
     step: &Step,
     now_ms: u64,
-) -> Result<Removed, Failure> {
+) -> Result<Done, Failure> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     let before = version(&mut *transaction).await?;
     let at_ms = rows::signed(now_ms);
     let number = at_ms.max(rows::signed(before.saturating_add(1)));
-    let mut changed = 0_i64;
+    let mut making = Making { connection: &mut transaction, before, number, at_ms, changed: 0 };
+    let mut stand = Vec::new();
     match step {
-        Step::Add(entries) => {
-            forget_passed(&mut transaction, at_ms, entries.len()).await?;
-            for entry in entries {
-                add(&mut transaction, entry, at_ms).await?;
-                let until_ms = rows::signed(entry.until_ms);
-                let change = (entry.subject.as_str(), entry.effect.as_str(), until_ms);
-                remember(&mut transaction, (number, changed), before, change).await?;
-                changed = changed.saturating_add(1);
-            }
-        }
-        Step::Remove(subjects) => {
-            for subject in subjects {
-                let removed = sqlx::query("DELETE FROM risk_entries WHERE subject = ?")
-                    .bind(subject.as_str())
-                    .execute(&mut *transaction)
-                    .await?;
-                if removed.rows_affected() > 0 {
-                    remember(&mut transaction, (number, changed), before, (subject, "", 0)).await?;
-                    changed = changed.saturating_add(1);
-                }
-            }
-        }
+        Step::Add(entries) => making.list(&entries.iter().collect::<Vec<_>>()).await?,
+        Step::Flag(flags) => stand = making.flag(flags).await?,
+        Step::Remove(subjects) => making.remove(subjects).await?,
     }
+    let changed = making.changed;
     if changed == 0 {
-        return Ok(Removed { version: before, entries: 0 });
+        return Ok(Done { version: before, entries: 0, stand });
     }
     sqlx::query(
         "DELETE FROM risk_changes WHERE version < \
@@ -68,7 +146,7 @@ pub(super) async fn change(
     .execute(&mut *transaction)
     .await?;
     transaction.commit().await?;
-    Ok(Removed { version: rows::unsigned(number)?, entries: rows::unsigned(changed)? })
+    Ok(Done { version: rows::unsigned(number)?, entries: rows::unsigned(changed)?, stand })
 }
 
 /// Some of those whose time has passed, more than come in: what is listed for a time does not pile up.
@@ -188,7 +266,7 @@ pub(super) async fn changes<'c>(
     for (_, _, subject, effect, until_ms) in found {
         let until_ms = rows::unsigned(until_ms)?;
         let listed = (!effect.is_empty()).then_some((effect, until_ms));
-        changes.push(Change { subject, listed });
+        changes.push(Change { subject, listed, is_flag: false });
     }
     Ok(Some(Followed::Changes { version, changes }))
 }

@@ -13,11 +13,13 @@ use tokio::time::Instant;
 
 use super::error::{Failure, OpenError};
 use super::open::{self, IfMissing};
-use super::risk::{self, Step};
+use super::risk::{self, Done, Step};
 use super::sqlite_store::SqliteStore;
 use super::writer::{Job, now_ms};
 use crate::store::StoreError;
-use crate::store::risk::{Change, Entry, Followed, NewEntry, Page, Removed, RiskStore, STEP_ENTRIES};
+use crate::store::risk::{
+    Change, Entry, Followed, NewEntry, NewFlag, Page, Removed, RiskStore, STEP_ENTRIES,
+};
 
 /// Between two looks for what another process has changed.
 const POLL: Duration = Duration::from_millis(25);
@@ -35,7 +37,7 @@ impl RiskFolder {
         Ok(Self { connection: Mutex::new(connection) })
     }
 
-    async fn change(&self, step: Step) -> Result<Removed, StoreError> {
+    async fn change(&self, step: Step) -> Result<Done, StoreError> {
         Ok(risk::change(&mut *self.connection.lock().await, &step, now_ms()).await?)
     }
 }
@@ -52,9 +54,17 @@ impl RiskStore for RiskFolder {
     async fn risk_remove(&self, subjects: &[String]) -> Result<Removed, StoreError> {
         let mut removed = Removed { version: self.risk_version().await?, entries: 0 };
         for step in subjects.chunks(STEP_ENTRIES) {
-            removed = sum(removed, self.change(Step::Remove(step.to_vec())).await?);
+            removed = sum(removed, self.change(Step::Remove(step.to_vec())).await?.into());
         }
         Ok(removed)
+    }
+
+    async fn risk_flag(&self, flags: &[NewFlag]) -> Result<Vec<bool>, StoreError> {
+        let mut stand = Vec::with_capacity(flags.len());
+        for step in flags.chunks(STEP_ENTRIES) {
+            stand.extend(self.change(Step::Flag(step.to_vec())).await?.stand);
+        }
+        Ok(stand)
     }
 
     async fn risk_find(&self, subjects: &[String]) -> Result<Vec<Entry>, StoreError> {
@@ -88,7 +98,7 @@ impl RiskStore for RiskFolder {
 }
 
 impl SqliteStore {
-    async fn change_risk(&self, step: Step) -> Result<Removed, StoreError> {
+    async fn change_risk(&self, step: Step) -> Result<Done, StoreError> {
         let done = self.ask(|answer| Job::ChangeRisk { step, answer }).await?;
         self.risk_changed.notify_waiters();
         Ok(done)
@@ -107,9 +117,17 @@ impl RiskStore for SqliteStore {
     async fn risk_remove(&self, subjects: &[String]) -> Result<Removed, StoreError> {
         let mut removed = Removed { version: self.risk_version().await?, entries: 0 };
         for step in subjects.chunks(STEP_ENTRIES) {
-            removed = sum(removed, self.change_risk(Step::Remove(step.to_vec())).await?);
+            removed = sum(removed, self.change_risk(Step::Remove(step.to_vec())).await?.into());
         }
         Ok(removed)
+    }
+
+    async fn risk_flag(&self, flags: &[NewFlag]) -> Result<Vec<bool>, StoreError> {
+        let mut stand = Vec::with_capacity(flags.len());
+        for step in flags.chunks(STEP_ENTRIES) {
+            stand.extend(self.change_risk(Step::Flag(step.to_vec())).await?.stand);
+        }
+        Ok(stand)
     }
 
     async fn risk_find(&self, subjects: &[String]) -> Result<Vec<Entry>, StoreError> {
@@ -150,7 +168,10 @@ fn sum(before: Removed, step: Removed) -> Removed {
 }
 
 fn scanned(page: Page<Entry>) -> Page<Change> {
-    let change =
-        |Entry { subject, effect, until_ms, .. }| Change { subject, listed: Some((effect, until_ms)) };
+    let change = |entry: Entry| {
+        let is_flag = entry.is_flag();
+        let Entry { subject, effect, until_ms, .. } = entry;
+        Change { subject, listed: Some((effect, until_ms)), is_flag }
+    };
     Page { found: page.found.into_iter().map(change).collect(), next: page.next }
 }

@@ -24,7 +24,6 @@ use super::{loads, registration, risk, switches};
 use crate::protocol::{ActivityId, OrderNumber, UserId};
 use crate::stock::calls::{Call, CallBody, Item, Reply, ShardId};
 use crate::store::failures::{Failures, Say};
-use crate::store::risk::Removed;
 use crate::store::switches::NewSwitch;
 use crate::store::{Registration, StoreError};
 
@@ -60,7 +59,7 @@ pub(super) enum Job {
     },
     ChangeRisk {
         step: risk::Step,
-        answer: Answer<Removed>,
+        answer: Answer<risk::Done>,
     },
     /// Finish what is queued, close the database, release the folder.
     Close,
@@ -212,7 +211,7 @@ impl Writer {
         switches::set(self.connect().await?.0, new, now_ms()).await
     }
 
-    async fn change_risk(&mut self, step: &risk::Step) -> Result<Removed, Failure> {
+    async fn change_risk(&mut self, step: &risk::Step) -> Result<risk::Done, Failure> {
         risk::change(self.connect().await?.0, step, now_ms()).await
     }
 
