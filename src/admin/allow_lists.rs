@@ -2,7 +2,7 @@
 //!
 //! Run by a short command in its own process. A file is read and checked as a whole before anything is changed; it is
 //! then written in groups, so that a million users hold up nobody who sells, and a command that is killed in between is
-//! run again.
+//! run again. A list of which there is nothing yet comes at once: see [`import`].
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::protocol::{ActivityId, UserId};
 use crate::store::StoreError;
 use crate::store::allow_lists::{
-    AllowListEditor, AllowListStore, ListChange, ListState, Listed, USERS_PER_CHANGE_MAX,
+    AllowListEditor, AllowListStore, ListChange, ListState, Listed, USERS_PER_CHANGE_MAX, WholeList,
 };
 use crate::store::redis::RedisShards;
 use crate::store::sql::AllowListFolder;
@@ -43,9 +43,33 @@ pub async fn change<S: AllowListEditor>(
     for some in users.chunks(USERS_PER_CHANGE_MAX) {
         changed = changed.saturating_add(store.change_list(activity, some, is_in).await?);
     }
-    let state = store.list_states(&[activity]).await?.into_iter().next().unwrap_or_default();
-    let named = u64::try_from(users.len()).unwrap_or(u64::MAX);
-    Ok(ListChanged { id: activity.0, named, changed, users: state.users })
+    let state = state(store, activity).await?;
+    Ok(ListChanged { id: activity.0, named: count(users), changed, users: state.users })
+}
+
+/// Lets in the users of a file, each named once. A list that there is not yet comes all at once where the store can do that:
+/// what is there of it would be taken for the whole while the rest is on its way, and after a command that was killed.
+pub async fn import<S: AllowListEditor>(
+    store: &S,
+    activity: ActivityId,
+    users: &[UserId],
+) -> Result<ListChanged, StoreError> {
+    let seen = state(store, activity).await?;
+    if seen == ListState::default() && !users.is_empty() {
+        let put = store.put_list(activity, seen, WholeList { users, known: None }).await?;
+        if let Some(ListState { users: changed, .. }) = put {
+            return Ok(ListChanged { id: activity.0, named: count(users), changed, users: changed });
+        }
+    }
+    change(store, activity, users, true).await
+}
+
+async fn state<S: AllowListStore>(store: &S, activity: ActivityId) -> Result<ListState, StoreError> {
+    store.list_states(&[activity]).await?.into_iter().next().unwrap_or(Ok(ListState::default()))
+}
+
+fn count(users: &[UserId]) -> u64 {
+    u64::try_from(users.len()).unwrap_or(u64::MAX)
 }
 
 /// Takes out everybody.
@@ -91,7 +115,10 @@ pub enum AllowListPlace {
 }
 
 impl AllowListStore for AllowListPlace {
-    async fn list_states(&self, activities: &[ActivityId]) -> Result<Vec<ListState>, StoreError> {
+    async fn list_states(
+        &self,
+        activities: &[ActivityId],
+    ) -> Result<Vec<Result<ListState, StoreError>>, StoreError> {
         match self {
             Self::Folder(folder) => folder.list_states(activities).await,
             Self::Redis(redis) => redis.list_states(activities).await,
@@ -109,6 +136,25 @@ impl AllowListStore for AllowListPlace {
         match self {
             Self::Folder(folder) => folder.list_changes(after).await,
             Self::Redis(redis) => redis.list_changes(after).await,
+        }
+    }
+
+    fn may_lose(&self) -> bool {
+        match self {
+            Self::Folder(folder) => folder.may_lose(),
+            Self::Redis(redis) => redis.may_lose(),
+        }
+    }
+
+    async fn put_list(
+        &self,
+        activity: ActivityId,
+        seen: ListState,
+        whole: WholeList<'_>,
+    ) -> Result<Option<ListState>, StoreError> {
+        match self {
+            Self::Folder(folder) => folder.put_list(activity, seen, whole).await,
+            Self::Redis(redis) => redis.put_list(activity, seen, whole).await,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::data_args::{Common, One};
 use super::output::print_or_json;
 use super::production::{mysql_options, redis_options};
 use crate::admin::activities::{Activities, ActivityView};
-use crate::admin::allow_lists::{AllowListPlace, ListChanged, change, clear, users_of};
+use crate::admin::allow_lists::{AllowListPlace, ListChanged, change, clear, import, users_of};
 use crate::config::{KeyFiles, StoreKind};
 use crate::protocol::ActivityId;
 use crate::store::StoreError;
@@ -32,7 +32,9 @@ pub(super) async fn run(args: AllowArgs) -> Result<(), Failure> {
             let text = read(&file)?;
             let named = users_of(&text)
                 .map_err(|problem| Failure::bad_result(format!("{}: {problem}", file.display())))?;
-            change_some(Users { id, named, common }, true).await
+            let (place, activity, json) = place(id, common).await?;
+            let done = import(&place, ActivityId(activity.id), &named).await.map_err(failed)?;
+            print_or_json(json, &done, |done| changed_text(done, true, &activity))
         }
         AllowCommand::Clear(One { id, common }) => {
             let (place, activity, json) = place(id, common).await?;

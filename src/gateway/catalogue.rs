@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::on_sale::{OnSale, Ties};
 use super::tasks::Tasks;
 use super::trouble::Trouble;
-use super::{Core, allow_lists, risk, switches};
+use super::{Core, allow_list_follower, risk, switches};
 use crate::admission::limits::Rates;
 use crate::store::catalog::Catalogue;
 use crate::store::{GatewayStore, StoreError};
@@ -29,7 +29,7 @@ pub(super) async fn follow<S: GatewayStore>(
     // What was archived since it was read is not in the shards any more.
     let version = reread_if_newer(core, store.as_ref(), version).await?;
     switches::read_before_opening(core, store.as_ref()).await?;
-    tasks.extend([risk::start(core, &store).await?, allow_lists::start(core, &store).await?]);
+    tasks.extend([risk::start(core, &store).await?, allow_list_follower::start(core, &store).await?]);
     tasks.spawn(switches::follow(Arc::clone(core), Arc::clone(&store)));
     tasks.spawn(follow_catalogue(Arc::clone(core), store, version));
     tasks.spawn(retain_keys(Arc::clone(core)));

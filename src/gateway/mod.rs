@@ -8,6 +8,7 @@
 //! [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
+mod allow_list_follower;
 mod allow_lists;
 mod arrival;
 mod ask;

@@ -31,28 +31,53 @@ pub struct Listed {
     pub others: u64,
 }
 
+/// What was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// Users came in, or went out.
+    Users {
+        /// Who.
+        users: Vec<UserId>,
+        /// Whether they came in.
+        is_in: bool,
+    },
+    /// A whole list was put in the place of what stood there, by somebody who had known it under this version; `None`: by
+    /// an operator.
+    Whole {
+        /// See above.
+        known: Option<u64>,
+    },
+}
+
 /// A change that a store remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListChange {
     /// Whose list.
     pub activity: ActivityId,
-    /// How the list stood before.
+    /// The version of the list on which it was made.
     pub before: u64,
     /// How it stood then.
     pub after: ListState,
-    /// Whether the users came in, or went out.
-    pub is_in: bool,
-    /// Who.
-    pub users: Vec<UserId>,
+    /// What it was.
+    pub what: Changed,
+}
+
+/// A list to be put in place as a whole.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeList<'a> {
+    /// Each user once.
+    pub users: &'a [UserId],
+    /// The version under which the caller has known it; `None`: he is an operator, and it is new.
+    pub known: Option<u64>,
 }
 
 /// A store of allow-lists, as those read it who obey them.
 pub trait AllowListStore: Send + Sync + 'static {
-    /// How these lists stand, in their order. Cheap: asked several times a second.
+    /// How these lists stand, in their order; one that cannot be told hides no other. Cheap: asked several times a second.
     fn list_states(
         &self,
         activities: &[ActivityId],
-    ) -> impl Future<Output = Result<Vec<ListState>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<Result<ListState, StoreError>>, StoreError>> + Send;
 
     /// Every user of a list. Not of one instant where it changes meanwhile: who came in or went out since
     /// [`list_states`](Self::list_states) was asked may be there or not, and stands in a change.
@@ -64,15 +89,23 @@ pub trait AllowListStore: Send + Sync + 'static {
         std::future::ready(Ok(Vec::new()))
     }
 
-    /// Gives a list back to a store that has lost everything of it. False: this store loses nothing, and what it says
-    /// is what is.
-    fn restore_list(
+    /// Whether this store may have lost what it held and not know of it. A list of which it holds nothing at all is not an
+    /// empty one then.
+    fn may_lose(&self) -> bool {
+        false
+    }
+
+    /// Puts a whole list in the place of what stands there, at once: nobody ever sees a part of it. How it stands then;
+    /// `None`: nothing was done, because the list does not stand as it was `seen` any more, or because this store takes
+    /// no whole lists.
+    fn put_list(
         &self,
         activity: ActivityId,
-        users: &[UserId],
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
-        let _ = (activity, users);
-        std::future::ready(Ok(false))
+        seen: ListState,
+        whole: WholeList<'_>,
+    ) -> impl Future<Output = Result<Option<ListState>, StoreError>> + Send {
+        let _ = (activity, seen, whole);
+        std::future::ready(Ok(None))
     }
 }
 

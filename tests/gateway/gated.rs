@@ -167,7 +167,10 @@ impl DeviceStore for Gated {
 }
 
 impl AllowListStore for Gated {
-    async fn list_states(&self, activities: &[ActivityId]) -> Result<Vec<ListState>, StoreError> {
+    async fn list_states(
+        &self,
+        activities: &[ActivityId],
+    ) -> Result<Vec<Result<ListState, StoreError>>, StoreError> {
         self.store.list_states(activities).await
     }
 

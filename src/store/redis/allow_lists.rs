@@ -3,10 +3,12 @@
 //!
 //! All lie in the slot of shard 0, as switches do, and belong to no shard. Nothing waits for a change: whoever follows them
 //! asks how they stand. What stands in a set and is no user id is left there, counts as a member, and lets nobody in.
+//! A whole list is staged beside the set in pieces, and one function puts it in its place; what was staged for nothing
+//! expires by itself.
 
 use std::collections::HashSet;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use super::answers::{list, malformed, number, text};
 use super::library;
@@ -15,7 +17,7 @@ use crate::protocol::{ActivityId, UserId};
 use crate::stock::calls::ShardId;
 use crate::store::StoreError;
 use crate::store::allow_lists::{
-    AllowListEditor, AllowListStore, ListChange, ListState, Listed, USERS_PER_CHANGE_MAX,
+    AllowListEditor, AllowListStore, Changed, ListChange, ListState, Listed, USERS_PER_CHANGE_MAX, WholeList,
 };
 
 /// Whose slot they lie in.
@@ -26,9 +28,16 @@ const CHANGES_KEPT: usize = 1000;
 const CHANGES_READ: usize = 100;
 /// Members that one step of a scan looks at.
 const SCAN_COUNT: usize = 2000;
+/// What is staged and never put in place goes so long after its last piece.
+const STAGED_SECONDS: u32 = 60;
+/// How the log says under which version a list was known that was put back.
+const FROM: &str = "from ";
 
 impl AllowListStore for RedisShards {
-    async fn list_states(&self, activities: &[ActivityId]) -> Result<Vec<ListState>, StoreError> {
+    async fn list_states(
+        &self,
+        activities: &[ActivityId],
+    ) -> Result<Vec<Result<ListState, StoreError>>, StoreError> {
         let what = "asking how allow-lists stand";
         let mut keys = vec![self.inner.keys.allow_lists()];
         keys.extend(activities.iter().map(|activity| self.inner.keys.allowed(*activity)));
@@ -37,12 +46,12 @@ impl AllowListStore for RedisShards {
                 command.arg(activity.0);
             }
         });
-        let numbers: Option<Vec<u64>> =
-            list(answer.await?).unwrap_or_default().into_iter().map(number).collect();
-        let numbers = numbers.filter(|numbers| numbers.len() == activities.len().saturating_mul(2));
-        let numbers = numbers.ok_or_else(|| malformed(what, SHARD, "other than two numbers for each"))?;
-        let (pairs, _) = numbers.as_chunks::<2>();
-        Ok(pairs.iter().map(|&[version, users]| ListState { version, users }).collect())
+        let told: Option<Vec<String>> =
+            list(answer.await?).unwrap_or_default().into_iter().map(text).collect();
+        let told = told.filter(|told| told.len() == activities.len().saturating_mul(2));
+        let told = told.ok_or_else(|| malformed(what, SHARD, "other than two texts for each"))?;
+        let (pairs, _) = told.as_chunks::<2>();
+        Ok(activities.iter().zip(pairs).map(|(activity, pair)| self.list_state(*activity, pair)).collect())
     }
 
     async fn listed(&self, activity: ActivityId) -> Result<Listed, StoreError> {
@@ -80,11 +89,63 @@ impl AllowListStore for RedisShards {
         Ok(entries.into_iter().filter_map(change_of).collect())
     }
 
-    async fn restore_list(&self, activity: ActivityId, users: &[UserId]) -> Result<bool, StoreError> {
+    fn may_lose(&self) -> bool {
+        true
+    }
+
+    async fn put_list(
+        &self,
+        activity: ActivityId,
+        seen: ListState,
+        whole: WholeList<'_>,
+    ) -> Result<Option<ListState>, StoreError> {
+        let (what, keys, users) = ("putting an allow-list in place", &self.inner.keys, whole.users);
+        // Two at once must not stage into the same place.
+        let staged = keys.staged(SHARD, &format!("{:016x}", fastrand::u64(..)), activity, "allowed");
         for some in users.chunks(USERS_PER_CHANGE_MAX) {
-            self.change_list(activity, some, true).await?;
+            self.run(&self.work(SHARD, what, stage_commands(&staged, some), vec![staged.clone()])).await?;
         }
-        Ok(true)
+        let touched = vec![keys.allow_lists(), keys.allow_log(), keys.allowed(activity), staged.clone()];
+        let answer = self.function(SHARD, what, library::ALLOW_PUT, touched, |command| {
+            let origin = whole.known.map_or_else(|| "new".to_owned(), |version| format!("{FROM}{version}"));
+            command.arg(CHANGES_KEPT).arg(activity.0).arg(seen.version).arg(seen.users);
+            command.arg(users.len()).arg(origin);
+        });
+        let version = answer
+            .await
+            .and_then(|answer| number(answer).ok_or_else(|| malformed(what, SHARD, "no version")));
+        if !matches!(version, Ok(1..)) && !users.is_empty() {
+            // Best effort: it expires by itself, too.
+            let mut remove = redis::cmd("UNLINK");
+            remove.arg(&staged);
+            let _ = self.run(&self.work(SHARD, what, vec![remove], vec![staged])).await;
+        }
+        let users = u64::try_from(users.len()).unwrap_or(u64::MAX);
+        Ok(Some(version?).filter(|version| *version > 0).map(|version| ListState { version, users }))
+    }
+}
+
+impl RedisShards {
+    /// One answer to how lists stand: version and size, or what there is instead.
+    fn list_state(
+        &self,
+        activity: ActivityId,
+        [version, users]: &[String; 2],
+    ) -> Result<ListState, StoreError> {
+        let keys = &self.inner.keys;
+        let users = users.parse().map_err(|_| {
+            let key = keys.allowed(activity);
+            StoreError::Corrupt(format!(
+                "the allow-list of activity {activity}: the key {key} is a {users}, which rushgate did not make"
+            ))
+        })?;
+        let version = version.parse().map_err(|_| {
+            let key = keys.allow_lists();
+            StoreError::Corrupt(format!(
+                "the allow-list of activity {activity}: its field in the hash {key} holds {version:.40?}, no version"
+            ))
+        })?;
+        Ok(ListState { version, users })
     }
 }
 
@@ -122,6 +183,17 @@ fn parse_user(text: &str) -> Option<UserId> {
     is_plain.then(|| text.parse().ok()).flatten().and_then(UserId::new)
 }
 
+fn stage_commands(key: &str, users: &[UserId]) -> Vec<Cmd> {
+    let mut add = redis::cmd("SADD");
+    add.arg(key);
+    for user in users {
+        add.arg(user.0);
+    }
+    let mut expire = redis::cmd("EXPIRE");
+    expire.arg(key).arg(STAGED_SECONDS);
+    vec![add, expire]
+}
+
 /// An entry of the log; one that somebody else wrote is passed over, and missed when versions are compared.
 fn change_of(entry: Value) -> Option<ListChange> {
     let [id, fields] = <[Value; 2]>::try_from(list(entry)?).ok()?;
@@ -129,9 +201,15 @@ fn change_of(entry: Value) -> Option<ListChange> {
     let mut values = list(fields)?.into_iter().skip(1).step_by(2).map(text);
     let activity = ActivityId(values.next()??.parse().ok()?);
     let before = values.next()??.parse().ok()?;
-    let is_in = values.next()?? == "+";
+    let sign = values.next()??;
     let members = values.next()??.parse().ok()?;
-    let users = values.next()??;
-    let users = users.split(' ').map(parse_user).collect::<Option<_>>()?;
-    Some(ListChange { activity, before, after: ListState { version, users: members }, is_in, users })
+    let rest = values.next()??;
+    let what = if sign == "=" {
+        let known = rest.strip_prefix(FROM).map(str::parse).transpose().ok()?;
+        Changed::Whole { known }
+    } else {
+        let users = rest.split(' ').map(parse_user).collect::<Option<_>>()?;
+        Changed::Users { users, is_in: sign == "+" }
+    };
+    Some(ListChange { activity, before, after: ListState { version, users: members }, what })
 }

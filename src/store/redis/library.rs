@@ -48,6 +48,7 @@ pub(super) const RISK_FLAG: &str = "rg1_risk_flag";
 pub(super) const RISK_REMOVE: &str = "rg1_risk_remove";
 pub(super) const SEEN: &str = "rg1_seen";
 pub(super) const ALLOW_CHANGE: &str = "rg1_allow_change";
+pub(super) const ALLOW_PUT: &str = "rg1_allow_put";
 pub(super) const ALLOW_STATES: &str = "rg1_allow_states";
 pub(super) const SLICES: &str = "rg1_slices";
 

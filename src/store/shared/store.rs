@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::keeper::{Keeper, Told};
 use crate::protocol::{ActivityId, OrderState, UserId};
 use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, ShardId, Snapshot};
-use crate::store::allow_lists::{AllowListStore, ListChange, ListState, Listed};
+use crate::store::allow_lists::{AllowListStore, ListChange, ListState, Listed, WholeList};
 use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::redis::RedisShards;
 use crate::store::sessions::{SessionKey, SessionStore, StoredSession};
@@ -229,7 +229,10 @@ impl SwitchStore for SharedStore {
 
 /// Redis's as well: they are no promise.
 impl AllowListStore for SharedStore {
-    async fn list_states(&self, activities: &[ActivityId]) -> Result<Vec<ListState>, StoreError> {
+    async fn list_states(
+        &self,
+        activities: &[ActivityId],
+    ) -> Result<Vec<Result<ListState, StoreError>>, StoreError> {
         self.redis.list_states(activities).await
     }
 
@@ -241,8 +244,17 @@ impl AllowListStore for SharedStore {
         self.redis.list_changes(after).await
     }
 
-    async fn restore_list(&self, activity: ActivityId, users: &[UserId]) -> Result<bool, StoreError> {
-        self.redis.restore_list(activity, users).await
+    fn may_lose(&self) -> bool {
+        self.redis.may_lose()
+    }
+
+    async fn put_list(
+        &self,
+        activity: ActivityId,
+        seen: ListState,
+        whole: WholeList<'_>,
+    ) -> Result<Option<ListState>, StoreError> {
+        self.redis.put_list(activity, seen, whole).await
     }
 }
 

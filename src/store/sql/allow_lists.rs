@@ -32,7 +32,10 @@ impl AllowListFolder {
 }
 
 impl AllowListStore for AllowListFolder {
-    async fn list_states(&self, activities: &[ActivityId]) -> Result<Vec<ListState>, StoreError> {
+    async fn list_states(
+        &self,
+        activities: &[ActivityId],
+    ) -> Result<Vec<Result<ListState, StoreError>>, StoreError> {
         Ok(states(&mut *self.connection.lock().await, activities).await?)
     }
 
@@ -54,7 +57,10 @@ impl AllowListEditor for AllowListFolder {
 }
 
 impl AllowListStore for SqliteStore {
-    async fn list_states(&self, activities: &[ActivityId]) -> Result<Vec<ListState>, StoreError> {
+    async fn list_states(
+        &self,
+        activities: &[ActivityId],
+    ) -> Result<Vec<Result<ListState, StoreError>>, StoreError> {
         Ok(states(&self.readers, activities).await?)
     }
 
@@ -67,18 +73,21 @@ impl AllowListStore for SqliteStore {
 async fn states<'c>(
     connection: impl SqliteExecutor<'c>,
     activities: &[ActivityId],
-) -> Result<Vec<ListState>, Failure> {
+) -> Result<Vec<Result<ListState, StoreError>>, Failure> {
     let found: Vec<(u32, i64, i64)> =
         sqlx::query_as("SELECT activity, version, users FROM allow_lists ORDER BY activity")
             .fetch_all(connection)
             .await?;
-    let state = |activity: &ActivityId| match found.binary_search_by_key(&activity.0, |(id, ..)| *id) {
-        Ok(at) => found.get(at).map_or(Ok(ListState::default()), |(_, version, users)| {
-            Ok(ListState { version: rows::unsigned(*version)?, users: rows::unsigned(*users)? })
-        }),
-        Err(_) => Ok(ListState::default()),
+    let state = |activity: &ActivityId| -> Result<ListState, Failure> {
+        let at = found.binary_search_by_key(&activity.0, |(id, ..)| *id);
+        match at.ok().and_then(|at| found.get(at)) {
+            Some((_, version, users)) => {
+                Ok(ListState { version: rows::unsigned(*version)?, users: rows::unsigned(*users)? })
+            }
+            None => Ok(ListState::default()),
+        }
     };
-    activities.iter().map(state).collect()
+    Ok(activities.iter().map(|activity| state(activity).map_err(StoreError::from)).collect())
 }
 
 async fn read<'c>(connection: impl SqliteExecutor<'c>, activity: ActivityId) -> Result<Listed, Failure> {
