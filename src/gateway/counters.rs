@@ -73,6 +73,13 @@ counted! {
     }
 }
 
+impl Rung {
+    /// One of the limits that stand before everything that is looked up.
+    pub(super) const fn is_rate(self) -> bool {
+        matches!(self, Self::RateConnection | Self::RateGlobal | Self::RateIp | Self::RateUser)
+    }
+}
+
 counted! {
     /// What came of the BUYs that passed the funnel. Each that passed is counted here once, sooner or later.
     PassedEnding {

@@ -1,8 +1,8 @@
 //! Which user came on which device, on its way to the store that counts them.
 //!
-//! A connection hands it over when its user has authenticated, and never waits; one task on the caller's runtime tells the
-//! store, many at a time and no more than so many a second, and flags what is too many. Nobody is turned away here: a flag
-//! stands in the risk lists. While the store is away sightings wait, as many as the queue holds; further ones are
+//! A connection hands it over when its user has authenticated, a back end's with its requests, and never waits; one task
+//! on the caller's runtime tells the store, many at a time and no more than so many a second, and flags what is too
+//! many. Nobody is turned away here: a flag stands in the risk lists. While the store is away sightings wait, as many as the queue holds; further ones are
 //! forgotten and counted, and told when the same user comes again.
 
 use std::sync::Arc;
@@ -55,14 +55,18 @@ pub(super) fn new(rules: DeviceRules) -> (Devices, Option<DeviceTask>) {
 }
 
 impl Devices {
-    /// A user has authenticated on a device.
+    /// A user has authenticated on a device, or a back end has named one with a request of his that passed the rates.
     pub(super) fn seen(&self, now: Now, device: &str, user: UserId, sheet: &Sheet) {
         let Some(Counted { recent, to_task }) = &self.0 else { return };
         if !recent.is_due(now.mono_ms(), device, user) {
             return;
         }
-        match to_task.try_send(Sighting { device: device.into(), user }) {
-            Ok(()) => recent.counted(now.mono_ms(), device, user),
+        // Room first: while there is none, nothing is made of what a thousand requests a second tell.
+        match to_task.try_reserve() {
+            Ok(room) => {
+                recent.counted(now.mono_ms(), device, user);
+                room.send(Sighting { device: device.into(), user });
+            }
             Err(_) => sheet.event(Event::DeviceForgotten, 1),
         }
     }

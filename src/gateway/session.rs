@@ -194,7 +194,7 @@ impl Session {
             Request::Result { activity } => {
                 match self.result(now, view, frame.request_id, (activity, speaker.user)) {
                     Some(told) => told,
-                    None => return,
+                    None => return self.sight(now, speaker.device, speaker.user),
                 }
             }
             Request::Activity { activity } => {
@@ -204,6 +204,9 @@ impl Session {
             // Challenges and purchase tokens: no activity asks for one.
             _ => (Status::NotRequired, 0, Reply::Empty),
         };
+        if !matches!(status, Status::RateLimited | Status::NotRequired) {
+            self.sight(now, speaker.device, speaker.user);
+        }
         if matches!(status, Status::Ok | Status::Unconfirmed) && matches!(request, Request::Result { .. }) {
             self.subscribe_named(speaker.user);
         }
@@ -247,11 +250,15 @@ impl Session {
         match funnel.buy(now, view, ask) {
             Ok(()) => {
                 self.worker.sheet.rung(Rung::Passed);
+                self.sight(now, ask.device, ask.user);
                 funnel.remember(now, ask, Rung::Passed, Status::Ok);
                 self.knock.owe();
             }
             Err(refusal) => {
                 self.worker.sheet.rung(refusal.rung);
+                if !refusal.rung.is_rate() {
+                    self.sight(now, ask.device, ask.user);
+                }
                 funnel.remember(now, ask, refusal.rung, refusal.status);
                 if matches!(refusal.status, Status::Already | Status::Unconfirmed) {
                     self.subscribe_named(ask.user);

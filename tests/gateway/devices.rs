@@ -8,7 +8,7 @@ use rushgate::protocol::{ClientVersion, Head, Opcode, Request, Status, tlv};
 use rushgate::store::risk::{Entry, NewEntry, RiskStore};
 use rushgate::store::sql::RiskFolder;
 
-use super::house::{House, Plan, SALE, SKU, now_ms};
+use super::house::{House, Plan, SALE, SKU, now_ms, rate};
 use super::wire::{Client, buy, eventually, frame};
 
 fn rules() -> DeviceRules {
@@ -172,6 +172,41 @@ fn devices_that_a_back_end_names_count_as_well() {
         assert_eq!(back_end.answer_to(id).status, Status::NoOrder);
     }
     eventually("the device is listed", || !listed(&house, &["device:kiosk"]).is_empty());
+}
+
+#[test]
+fn who_is_refused_by_a_rate_brings_no_device_into_the_counts() {
+    let nobody_flagged = DeviceRules { users_max: 1000, per_user_max: 0, ..rules() };
+    let plan = Plan::new(100).settings(|settings| settings.devices = nobody_flagged).limits(|limits| {
+        (limits.per_user, limits.result_per_user) = (rate(1, 1), rate(1, 1));
+    });
+    let house = plan.open();
+    let mut back_end = house.service();
+    let mut ask = |user: u64, device: &str, opcode, body: &[u8]| {
+        let id = back_end.next_id();
+        let user = user.to_be_bytes();
+        let tlvs: &[(u16, &[u8])] = &[(tlv::USER, &user), (tlv::DEVICE, device.as_bytes())];
+        back_end.write(&frame(Head::request(opcode, id), tlvs, body));
+        back_end.answer_to(id).status
+    };
+    let activity = SALE.to_be_bytes();
+    let one_unit = [&activity[..], &SKU.to_be_bytes(), &1_u16.to_be_bytes()].concat();
+    let mut passed = 0;
+    for (user, opcode, body) in [(1, Opcode::Buy, &one_unit[..]), (2, Opcode::Result, &activity)] {
+        for nth in 0..200 {
+            // A limit of one a second: now and then one passes.
+            let status = ask(user, &format!("rented {opcode:?} {nth}"), opcode, body);
+            passed += u64::from(status != Status::RateLimited);
+        }
+    }
+    assert!((2..100).contains(&passed), "{passed} passed");
+    // Told in their order: with the last one all before it are counted.
+    for user in [3, 4] {
+        ask(user, "kiosk", Opcode::Result, &activity);
+        passed += 1;
+        eventually("he is counted", || house.count("device_counted") >= passed);
+    }
+    assert_eq!((house.count("device_counted"), house.count("device_forgotten")), (passed, 0));
 }
 
 #[test]
