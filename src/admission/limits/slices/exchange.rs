@@ -199,6 +199,14 @@ impl Exchange {
             self.books.remove(&key);
             rates.release(key);
         }
+        // Of a rate that is not there any more, as when its activity was archived: nobody would ever be done with it.
+        self.books.retain(|key, book| {
+            let is_there = book.number == number;
+            if !is_there {
+                rates.release(*key);
+            }
+            is_there
+        });
     }
 
     fn lend(&mut self, now_ns: u64, rates: &impl SharedRates, offers: &mut Vec<Offer>) {

@@ -9,13 +9,14 @@
     reason = "tests"
 )]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 
 use super::super::pace::{Pace, update};
 use super::{Exchange, ExchangeReply, Offers, RateKey, SharedRates, Slices};
 use crate::admission::limits::{IpKey, Rate, Share};
+use crate::protocol::ActivityId;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -338,6 +339,49 @@ fn addresses_have_no_slices_any_more_when_they_are_not_wanted_or_nobody_is_left_
         }
         assert_eq!(slices(&world), 0);
     }
+}
+
+/// One activity's rate, as long as the activity is there.
+#[derive(Default)]
+struct OneActivity {
+    is_archived: Cell<bool>,
+    slice: super::Slice,
+}
+
+impl SharedRates for OneActivity {
+    fn visit(&self, visit: &mut dyn FnMut(RateKey, &super::Slice)) {
+        if !self.is_archived.get() {
+            visit(RateKey::Activity(ActivityId(7)), &self.slice);
+        }
+    }
+
+    fn rate(&self, _: RateKey) -> Rate {
+        if self.is_archived.get() { Rate::OFF } else { RATE }
+    }
+
+    fn lend(&self, _: u64, _: RateKey, _: u32) -> u32 {
+        0
+    }
+
+    fn release(&self, _: RateKey) {}
+}
+
+#[test]
+fn what_was_borrowed_for_an_activity_that_is_archived_is_given_up() {
+    let (mut exchange, rates) = (Exchange::new(), OneActivity::default());
+    let (mut now_ns, mut due_ms) = (0, Vec::new());
+    for round in 0..20 {
+        rates.is_archived.set(round >= 5);
+        if round < 5 {
+            rates.slice.take(now_ns);
+        }
+        let asked = exchange.next(now_ns, &rates);
+        let granted = asked.offers.iter().map(|offer| offer.want).collect();
+        exchange.answered(now_ns, &asked, ExchangeReply { gateways: 2, granted, wanted: vec![] }, &rates);
+        due_ms.push(exchange.due_in_ms());
+        now_ns += 100 * MS;
+    }
+    assert_eq!((due_ms[4], due_ms[5..].iter().copied().min()), (100, Some(250)), "{due_ms:?}");
 }
 
 #[test]
