@@ -60,7 +60,7 @@ impl Session {
         let found = match waiting.found.try_recv() {
             Ok(found) => found,
             Err(TryRecvError::Empty) => return None,
-            Err(TryRecvError::Closed) => Err(StoreError::Unavailable("the gateway ends".to_owned())),
+            Err(TryRecvError::Closed) => Err(StoreError::Unavailable("the lookup broke off".to_owned())),
         };
         self.waiting = None;
         self.peer.abandon();

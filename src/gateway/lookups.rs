@@ -3,7 +3,8 @@
 //! Connections hand a lookup over without waiting; one task on the caller's runtime asks the database and leaves the
 //! reply with the connection. Off the way of everything that is sold: at most so many at a time and a second, over all
 //! connections, so that a crowd that looks at old orders takes neither the database nor its connections from those
-//! who sell; more are BUSY. A database that does not answer in time is UNCONFIRMED: there may be an order.
+//! who sell; more are BUSY. A database that does not answer in time is UNCONFIRMED: there may be an order; so is a lookup
+//! that breaks off, whatever ends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,15 +25,34 @@ use crate::stock::calls::Mark;
 use crate::store::StoreError;
 use crate::store::catalog::Catalogue;
 
-/// A RESULT that waits for the database.
+/// A RESULT that waits for the database. However it ends, it is answered.
 #[derive(Debug)]
 struct Lookup {
+    is_answered: bool,
     peer: Arc<Peer>,
     request_id: u32,
     user: UserId,
     activity: ActivityId,
     /// Its place among those in flight.
     _place: OwnedSemaphorePermit,
+}
+
+impl Lookup {
+    fn answer(mut self, status: Status, hint_ms: u32, reply: &Reply) {
+        self.is_answered = true;
+        let mut round = Round::default();
+        self.peer.answer(Opcode::Result, self.request_id, status, hint_ms, reply, &mut round);
+    }
+}
+
+impl Drop for Lookup {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            let (status, hint_ms, reply) = unknown();
+            let mut round = Round::default();
+            self.peer.answer(Opcode::Result, self.request_id, status, hint_ms, &reply, &mut round);
+        }
+    }
 }
 
 /// What connections see of it.
@@ -82,11 +102,11 @@ impl Lookups {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy_hint_ms())?;
         self.rate.check(now.mono_ns).map_err(with_jitter)?;
         peer.begin();
-        let lookup = Lookup { peer: Arc::clone(peer), request_id, user, activity, _place: place };
-        self.asked.send(lookup).map_err(|_| {
-            peer.abandon();
-            busy_hint_ms()
-        })
+        let peer = Arc::clone(peer);
+        let lookup = Lookup { is_answered: false, peer, request_id, user, activity, _place: place };
+        // One that comes too late, when the gateway ends, is answered by being dropped.
+        drop(self.asked.send(lookup));
+        Ok(())
     }
 }
 
@@ -106,17 +126,30 @@ impl LookupTask {
                         (lookup, found.unwrap_or_else(|_| Err(late(patience))))
                     });
                 }
-                Some(Ok((lookup, found))) = running.join_next(), if !running.is_empty() => {
-                    let (status, hint_ms, reply) = told(&lookup, found, &mut trouble);
-                    sheet.status(status);
+                Some(ended) = running.join_next(), if !running.is_empty() => {
                     sheet.event(Event::LookedUp, 1);
-                    let mut round = Round::default();
-                    lookup.peer.answer(Opcode::Result, lookup.request_id, status, hint_ms, &reply, &mut round);
+                    match ended {
+                        Ok((lookup, found)) => {
+                            let (status, hint_ms, reply) = told(&lookup, found, &mut trouble);
+                            sheet.status(status);
+                            lookup.answer(status, hint_ms, &reply);
+                        }
+                        // It was answered when it broke off.
+                        Err(error) => {
+                            sheet.status(Status::Unconfirmed);
+                            trouble.happened(&error);
+                        }
+                    }
                 }
                 else => return,
             }
         }
     }
+}
+
+/// What is told where nobody knows.
+fn unknown() -> (Status, u32, Reply) {
+    (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number: OrderNumber(0) })
 }
 
 fn late(patience: Duration) -> StoreError {
@@ -146,7 +179,7 @@ fn told(
                 "an order of an archived activity could not be looked up"
             );
             trouble.happened(&error);
-            (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number: OrderNumber(0) })
+            unknown()
         }
     }
 }

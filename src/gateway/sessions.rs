@@ -2,7 +2,8 @@
 //!
 //! Connections hand a lookup over without waiting, one at a time each; one task on the caller's runtime asks the store,
 //! a bounded number at once, and leaves what was found where the connection looks when it is woken. Nobody else waits:
-//! a store that is away, or slow, or asked too much is BUSY to AUTH alone. What is found is not remembered.
+//! a store that is away, or slow, or asked too much is BUSY to AUTH alone; so is a lookup that breaks off, whatever ends
+//! it. What is found is not remembered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +27,30 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What the store said.
 pub(super) type Found = Result<Option<StoredSession>, StoreError>;
 
+/// A lookup. However it ends, its connection is woken, and finds an answer or that there will be none.
 #[derive(Debug)]
 struct Asked {
     key: SessionKey,
     peer: Arc<Peer>,
-    answer: oneshot::Sender<Found>,
+    answer: Option<oneshot::Sender<Found>>,
     /// Its place among those in flight.
     _place: OwnedSemaphorePermit,
+}
+
+impl Asked {
+    fn tell(mut self, found: Found) {
+        if let Some(answer) = self.answer.take() {
+            // Whose connection has gone does not hear of it.
+            let _ = answer.send(found);
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        drop(self.answer.take());
+        self.peer.wake(&mut Round::default());
+    }
 }
 
 /// What connections see of it.
@@ -60,6 +78,7 @@ impl Sessions {
     pub(super) fn ask(&self, peer: &Arc<Peer>, key: SessionKey) -> Option<oneshot::Receiver<Found>> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let (answer, found) = oneshot::channel();
+        let answer = Some(answer);
         self.asked.send(Asked { key, peer: Arc::clone(peer), answer, _place: place }).ok()?;
         Some(found)
     }
@@ -84,8 +103,17 @@ impl SessionTask {
                         (asked, found.unwrap_or_else(|_| Err(late())))
                     });
                 }
-                Some(Ok((asked, found))) = running.join_next(), if !running.is_empty() => {
+                Some(ended) = running.join_next(), if !running.is_empty() => {
                     sheet.event(Event::SessionLookedUp, 1);
+                    let (asked, found) = match ended {
+                        Ok(ended) => ended,
+                        // Its connection was told when it broke off.
+                        Err(error) => {
+                            sheet.event(Event::SessionUnanswered, 1);
+                            trouble.happened(&error);
+                            continue;
+                        }
+                    };
                     match &found {
                         Ok(_) => trouble.over(),
                         // Of one session alone.
@@ -95,10 +123,7 @@ impl SessionTask {
                             trouble.happened(error);
                         }
                     }
-                    // Whose connection has gone does not hear of it.
-                    if asked.answer.send(found).is_ok() {
-                        asked.peer.wake(&mut Round::default());
-                    }
+                    asked.tell(found);
                 }
                 else => return,
             }

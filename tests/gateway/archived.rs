@@ -112,6 +112,18 @@ fn a_client_that_says_goodbye_is_still_told_what_is_looked_up() {
 }
 
 #[test]
+fn a_lookup_that_breaks_off_is_unconfirmed_and_leaves_nothing_in_flight() {
+    let (house, order) = archived(Plan::new(50));
+    let mut buyer = house.app(1);
+    house.gate.break_lookups(true);
+    assert_eq!(buyer.ask(&result(SALE)).status, Status::Unconfirmed);
+    house.gate.break_lookups(false);
+    assert_eq!(buyer.ask(&result(SALE)).order().number, order);
+    buyer.send(&Request::Goaway);
+    buyer.closed();
+}
+
+#[test]
 fn after_its_time_an_archived_order_is_no_order() {
     let (house, _) = archived(Plan::new(50).settings(|settings| settings.lookups.keep = Duration::ZERO));
     // The embedded store takes the end of the window for the moment of archiving: it is an hour ahead.

@@ -22,6 +22,7 @@ pub(crate) struct Gated {
     open: watch::Receiver<bool>,
     heard: watch::Receiver<bool>,
     torn: watch::Receiver<bool>,
+    broken: watch::Receiver<bool>,
     arrived: watch::Sender<usize>,
 }
 
@@ -29,6 +30,7 @@ pub(crate) struct Gate {
     open: watch::Sender<bool>,
     heard: watch::Sender<bool>,
     torn: watch::Sender<bool>,
+    broken: watch::Sender<bool>,
     arrived: watch::Receiver<usize>,
 }
 
@@ -51,6 +53,11 @@ impl Gate {
         self.torn.send_replace(true);
     }
 
+    /// Whether whoever looks something up, and has passed the gate, breaks off.
+    pub(crate) fn break_lookups(&self, broken: bool) {
+        self.broken.send_replace(broken);
+    }
+
     /// Calls and lookups that came to the gate so far.
     pub(crate) fn arrived(&self) -> usize {
         *self.arrived.borrow()
@@ -63,13 +70,20 @@ impl Gated {
         let (arrived, seen) = watch::channel(0);
         let (heard, is_heard) = watch::channel(true);
         let (torn, is_torn) = watch::channel(false);
-        let gate = Gate { open, heard, torn, arrived: seen };
-        (Self { store, open: is_open, heard: is_heard, torn: is_torn, arrived }, gate)
+        let (broken, is_broken) = watch::channel(false);
+        let gate = Gate { open, heard, torn, broken, arrived: seen };
+        (Self { store, open: is_open, heard: is_heard, torn: is_torn, broken: is_broken, arrived }, gate)
     }
 
     async fn pass(&self) -> Result<(), StoreError> {
         self.arrived.send_modify(|arrived| *arrived += 1);
         wait_for(&self.open).await
+    }
+
+    async fn pass_to_look_up(&self) -> Result<(), StoreError> {
+        self.pass().await?;
+        assert!(!*self.broken.borrow(), "the test breaks lookups off");
+        Ok(())
     }
 }
 
@@ -184,7 +198,7 @@ impl SliceStore for Gated {}
 /// Through the gate.
 impl SessionStore for Gated {
     async fn session(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
-        self.pass().await?;
+        self.pass_to_look_up().await?;
         self.store.session(key).await
     }
 }
@@ -203,7 +217,7 @@ impl Catalogue for Gated {
     }
 
     async fn order_of(&self, user: UserId, activity: ActivityId) -> Result<Option<Mark>, StoreError> {
-        self.pass().await?;
+        self.pass_to_look_up().await?;
         self.store.order_of(user, activity).await
     }
 

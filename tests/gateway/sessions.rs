@@ -218,6 +218,25 @@ fn a_store_that_is_away_is_busy_to_auth_alone_and_the_connection_lives() {
 }
 
 #[test]
+fn a_lookup_that_breaks_off_is_busy_to_its_auth_and_holds_nobody_up() {
+    let house = house();
+    keep(&house, "one", &of_user("42", 60));
+    let session = token("one");
+    let mut inside = Client::login(house.addr(), &session);
+    let mut outside = greeted(&house);
+    house.gate.break_lookups(true);
+    for client in [&mut outside, &mut inside] {
+        let told = client.auth(&session);
+        assert!(told.status == Status::Busy && told.hint_ms > 0, "{told:?}");
+    }
+    eventually("both are counted", || house.gateway.counters().event_count(Event::SessionUnanswered) == 2);
+    house.gate.break_lookups(false);
+    for client in [&mut outside, &mut inside] {
+        assert_eq!(client.auth(&session).status, Status::Ok);
+    }
+}
+
+#[test]
 fn who_leaves_while_he_is_looked_up_is_gone_and_who_waits_when_the_gateway_drains_is_answered() {
     let house = house();
     keep(&house, "one", &of_user("42", 60));
