@@ -117,7 +117,8 @@ impl ServedStore for SharedStore {
 }
 
 async fn serve(config: &Config, log: &LogControl) -> Result<(), Failure> {
-    let settings = Settings { owns_runtime: true, ..gateway_settings(config)? };
+    let has_one_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+    let settings = Settings { shares_runtime: has_one_core, ..gateway_settings(config)? };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), store = config.store.kind.name(), "starting");
     match config.store.kind {
         StoreKind::Sqlite => Box::pin(serve_from(config, log, settings, || open_store(config))).await,

@@ -50,7 +50,7 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
         proxy_listen: gateway.proxy_listen,
         proxy_from: gateway.proxy_from.clone(),
         worker_threads: gateway.worker_threads,
-        owns_runtime: false,
+        shares_runtime: false,
         connections_max: connections_max(gateway.connections_max)?,
         in_flight_max: in_flight(gateway.in_flight_max),
         service_in_flight_max: in_flight(gateway.service_in_flight_max),

@@ -313,9 +313,12 @@ impl Connection {
         }
     }
 
-    /// The roster rang: what is overdue now, told to the client where it may still hear.
+    /// The roster rang: the gateway has ended, or something is overdue now, told to the client where it may still hear.
     fn overdue(&mut self, out: &mut BytesMut) -> Option<Ending> {
         self.rings_ms = NEVER_MS;
+        if self.conversation.session.worker.core.is_stopped() {
+            return Some(self.finishing.unwrap_or(Ending::Drained));
+        }
         let now_ms = self.conversation.session.worker.core.clock.now().mono_ms();
         let settings = &self.conversation.session.worker.core.settings;
         let Some((ending, message)) = self.deadlines.overdue(now_ms, settings, self.standing()) else {

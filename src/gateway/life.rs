@@ -94,7 +94,8 @@ impl Future for Life {
                 Stage::Serving(connection) => {
                     let ending = ready!(connection.serve(cx));
                     self.seat.worker.sheet.ending(ending);
-                    let is_heard = !matches!(ending, Ending::Broken | Ending::SlowReader);
+                    let is_heard = !matches!(ending, Ending::Broken | Ending::SlowReader)
+                        && !self.seat.worker.core.is_stopped();
                     if let Stage::Serving(connection) = std::mem::replace(&mut self.stage, Stage::Over)
                         && is_heard
                     {

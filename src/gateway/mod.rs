@@ -107,6 +107,8 @@ struct Core {
     is_draining: AtomicBool,
     /// The same, for those who wait for it.
     draining: watch::Sender<bool>,
+    /// True once it has ended: what is still connected is closed where it stands.
+    stopped: watch::Sender<bool>,
 }
 
 impl Core {
@@ -118,6 +120,10 @@ impl Core {
     fn drain(&self) {
         self.is_draining.store(true, Ordering::Release);
         self.draining.send_replace(true);
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stopped.borrow()
     }
 
     fn next_connection_id(&self) -> u64 {

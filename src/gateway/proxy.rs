@@ -49,10 +49,11 @@ async fn begin(
     balancer: IpAddr,
 ) -> Result<(IpAddr, BytesMut), Ending> {
     let core = &worker.core;
-    let mut draining = core.draining.subscribe();
+    let (mut draining, mut stopped) = (core.draining.subscribe(), core.stopped.subscribe());
     tokio::select! {
         // Nothing was said to this client yet: it finds another gateway.
         _ = draining.wait_for(|draining| *draining) => Err(Ending::Drained),
+        _ = stopped.wait_for(|stopped| *stopped) => Err(Ending::Drained),
         begun = tokio::time::timeout(core.settings.handshake_timeout, header(worker, stream, balancer)) => {
             begun.unwrap_or(Err(Ending::HandshakeTimeout))
         }

@@ -63,6 +63,11 @@ impl Roster {
         }
     }
 
+    /// Whether nobody is here.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries().is_empty()
+    }
+
     /// Wakes everybody.
     pub(super) fn wake_all(&self) {
         let all: Vec<Arc<Peer>> = self.entries().iter().map(|(_, entry)| Arc::clone(&entry.peer)).collect();

@@ -23,9 +23,9 @@ pub struct Settings {
     pub proxy_from: Vec<Cidr>,
     /// Threads that serve connections; 0 = as many as cores.
     pub worker_threads: usize,
-    /// The runtime that starts the gateway has one thread and ends with it. Where there is one core for everything, a single
-    /// worker is then served there: a thread of its own would only have to be woken, and wake, for every winner.
-    pub owns_runtime: bool,
+    /// A single worker is served on the runtime that starts the gateway, if that has one thread. For where there is one core
+    /// for everything: a thread of its own would only have to be woken, and wake, for every winner.
+    pub shares_runtime: bool,
     /// Connections held at a time; more are told `TOO_MANY_CONNECTIONS`.
     pub connections_max: usize,
     /// BUYs unanswered at a time on an app connection.
@@ -67,7 +67,7 @@ impl Default for Settings {
             proxy_listen: None,
             proxy_from: Vec::new(),
             worker_threads: 0,
-            owns_runtime: false,
+            shares_runtime: false,
             connections_max: 10_000,
             in_flight_max: 64,
             service_in_flight_max: 1024,

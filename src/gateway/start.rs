@@ -66,7 +66,6 @@ pub struct Gateway {
     proxy_addr: Option<SocketAddr>,
     stock_state: watch::Receiver<StockState>,
     tasks: Tasks,
-    stop_workers: watch::Sender<bool>,
 }
 
 impl Gateway {
@@ -117,6 +116,7 @@ impl Gateway {
             connection_ids: AtomicU64::new(0),
             is_draining: AtomicBool::new(false),
             draining: watch::Sender::new(false),
+            stopped: watch::Sender::new(false),
         });
         // Before anything reads the clock: it never moves back, so that this machine's time, read once, would stay.
         let sale_clock = SaleClock::default().start(Arc::clone(&core), Arc::clone(&store)).await?;
@@ -135,11 +135,9 @@ impl Gateway {
         conduct_tasks.start(&core, &store, process, &mut tasks);
         tasks.extend(slices::start(&core, &store, process).await?);
         catalogue::follow(&core, store, version, &mut tasks).await?;
-        let stop_workers = watch::Sender::new(false);
-        let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks, stop_workers };
+        let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks };
         key_file::follow(&gateway.core).map_err(StartError::Worker)?;
-        worker_thread::start_all(&gateway.core, listeners, &gateway.stop_workers)
-            .map_err(StartError::Worker)?;
+        worker_thread::start_all(&gateway.core, listeners).map_err(StartError::Worker)?;
         Ok(gateway)
     }
 
@@ -230,7 +228,7 @@ impl Gateway {
     /// Ends it where it stands, as the death of its process would: nothing is told to anybody.
     pub fn stop(&self) {
         self.tasks.abort();
-        self.stop_workers.send_replace(true);
+        self.core.stopped.send_replace(true);
     }
 
     /// Ends it: accepts nothing more, says GOAWAY, answers everything accepted, closes what is left after the

@@ -1,17 +1,17 @@
 //! A worker's thread: its own runtime, its own listeners, its own connections. Where one core is there for everything, a single
-//! worker lives on the runtime that started the gateway, if that ends with it: a winner then passes no other thread.
+//! worker lives on the runtime that started the gateway: a winner then passes no other thread.
 //!
 //! Tasks: one listener for each port, one per connection, the post, the sweep of the roster. When the gateway is dropped or has
-//! drained, the thread ends and its connections with it.
+//! drained, the thread ends and its connections with it; where the runtime goes on without the worker, each is closed.
 
 use std::io;
 use std::sync::Arc;
 
-use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::listener::{self, Port};
 use super::roster::SWEEP_INTERVAL;
+use super::tasks::Tasks;
 use super::worker::Worker;
 use super::{Core, Settings};
 
@@ -32,19 +32,23 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Starts a worker for each set of listeners; they end when `stop` says so or is dropped.
+/// Starts a worker for each set of listeners; they end when the gateway has stopped.
 pub(super) fn start_all(
     core: &Arc<Core>,
     listeners: Vec<Vec<(Port, std::net::TcpListener)>>,
-    stop: &watch::Sender<bool>,
 ) -> io::Result<()> {
-    let shares_runtime = core.settings.owns_runtime && listeners.len() == 1 && cores() == 1;
+    let shares_runtime = core.settings.shares_runtime && listeners.len() == 1;
     for (number, listeners) in listeners.into_iter().enumerate() {
         let worker = Arc::new(Worker::new(Arc::clone(core)));
         if shares_runtime {
-            tokio::spawn(serve(worker, on_this_runtime(listeners)?, stop.subscribe()));
+            let listeners = on_this_runtime(listeners)?;
+            tokio::spawn(async move {
+                let tasks = serve(&worker, listeners).await;
+                close_all(&worker).await;
+                drop(tasks);
+            });
         } else {
-            start(worker, number, listeners, stop.subscribe())?;
+            start(worker, number, listeners)?;
         }
     }
     Ok(())
@@ -55,14 +59,13 @@ fn start(
     worker: Arc<Worker>,
     number: usize,
     listeners: Vec<(Port, std::net::TcpListener)>,
-    stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let runtime = worker_runtime()?;
     let listeners = {
         let _entered = runtime.enter();
         on_this_runtime(listeners)?
     };
-    let serve = move || runtime.block_on(serve(worker, listeners, stop));
+    let serve = move || drop(runtime.block_on(serve(&worker, listeners)));
     std::thread::Builder::new().name(format!("rushgate-{number}")).spawn(serve).map(drop)
 }
 
@@ -82,20 +85,28 @@ fn on_this_runtime(
     listeners.into_iter().map(convert).collect()
 }
 
-async fn serve(
-    worker: Arc<Worker>,
-    listeners: Vec<(Port, tokio::net::TcpListener)>,
-    mut stop: watch::Receiver<bool>,
-) {
+/// Until the gateway has stopped: then nothing is accepted any more. What wakes connections goes on as long as what is
+/// returned.
+async fn serve(worker: &Arc<Worker>, listeners: Vec<(Port, tokio::net::TcpListener)>) -> Tasks {
+    let (mut accepting, mut waking) = (Tasks::default(), Tasks::default());
     for (port, listener) in listeners {
-        let accepting = Arc::clone(&worker);
-        tokio::spawn(async move { listener::run(&accepting, listener, port).await });
+        let worker = Arc::clone(worker);
+        accepting.spawn(async move { listener::run(&worker, listener, port).await });
     }
-    let (post, sweeping) = (Arc::clone(&worker.post), worker);
-    tokio::spawn(async move { post.deliver().await });
-    tokio::spawn(async move { sweep(&sweeping).await });
+    let (post, sweeping) = (Arc::clone(&worker.post), Arc::clone(worker));
+    waking.spawn(async move { post.deliver().await });
+    waking.spawn(async move { sweep(&sweeping).await });
     // An error means that the gateway is gone.
-    let _ = stop.wait_for(|stop| *stop).await;
+    let _ = worker.core.stopped.subscribe().wait_for(|stopped| *stopped).await;
+    waking
+}
+
+/// Closes what is still connected: nobody else does while the runtime goes on.
+async fn close_all(worker: &Worker) {
+    while !worker.roster.is_empty() {
+        worker.roster.wake_all();
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+    }
 }
 
 /// Wakes connections at their deadlines, and all of them when the gateway drains.

@@ -99,6 +99,23 @@ fn draining_says_goaway_answers_what_was_received_and_does_nothing_new() {
 }
 
 #[test]
+fn on_a_runtime_that_goes_on_nobody_stays_connected_to_a_gateway_that_has_ended() {
+    let plan = Plan::new(160).settings(|settings| {
+        (settings.worker_threads, settings.shares_runtime) = (1, true);
+        settings.drain_timeout = Duration::from_secs(3600);
+    });
+    let house = plan.open();
+    let (mut client, _) = with_a_buy_in_flight(&house, 1);
+    let mut idle = Client::connect(house.addr());
+    idle.ask(&hello());
+    house.gateway.stop();
+    assert!(client.read().is_none() && idle.read().is_none());
+    eventually("nobody is connected", || house.gateway.connections() == 0);
+    eventually("the port is closed", || std::net::TcpStream::connect(house.addr()).is_err());
+    house.gate.open();
+}
+
+#[test]
 fn nobody_is_accepted_while_draining() {
     let house = Plan::new(1).open();
     let mut client = house.app(1);
