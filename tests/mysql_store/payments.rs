@@ -214,6 +214,31 @@ async fn rule_14_a_payment_after_the_close_is_refund_due_and_told_after_the_rele
 }
 
 #[tokio::test]
+async fn rule_14_refund_due_is_told_again_when_the_mark_that_had_it_was_lost() {
+    let (scene, first) = Scene::with_numbers().await;
+    let one = reservation(1, first + 1);
+    scene.settle(&[one]).await;
+    scene.sql.close_order(one.mark.order, "cancelled").await.unwrap();
+    assert_eq!(scene.pay(&payment("late", first + 1, PRICE)).await, refund(RefundCause::OrderClosed));
+    let states = async || {
+        let due = scene.sql.due_marks(0, 10).await.unwrap();
+        due.iter().map(|one| one.mark.state).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        assert_eq!(states().await, [], "the release comes first");
+        let released = scene.sql.due_releases(0, 10).await.unwrap();
+        assert_eq!(released.len(), 1);
+        scene.sql.releases_done(&[released[0].id]).await.unwrap();
+        assert_eq!(states().await, [OrderState::RefundDue]);
+        let told = scene.sql.due_marks(0, 10).await.unwrap();
+        scene.sql.marks_told(&[told[0].id]).await.unwrap();
+        assert_eq!(states().await, []);
+        // A recovery knew nothing of it; its gateway has offered it again.
+        scene.settle(&[one]).await;
+    }
+}
+
+#[tokio::test]
 async fn money_that_pays_nothing_is_kept_and_given_back() {
     let (scene, first) = Scene::with_numbers().await;
     scene.settle(&[reservation(1, first + 1)]).await;

@@ -10,7 +10,7 @@ use sqlx::MySqlConnection;
 use super::MySqlInstallation;
 use super::failure::{Failure, retried};
 use super::order_rows::{give_back, lock_generation};
-use super::order_states::{Step, insert_history};
+use super::order_states::{Step, insert_history, owe_mark};
 use super::orders::placed_mark;
 use super::statements::{Shapes, Writing, execute_among, write};
 use crate::payment::Cause;
@@ -285,7 +285,8 @@ pub(super) async fn insert_ledger_rows(
 }
 
 /// Owes a release anew, done or not: its number was reserved again since. Under another id: who is at it now, and may
-/// have been told by the shard before the number was reserved again, then ends a row that is not there any more.
+/// have been told by the shard before the number was reserved again, then ends a row that is not there any more. So is
+/// the state that follows the release: the mark that had it was lost.
 pub(super) async fn owe_again(
     connection: &mut MySqlConnection,
     release: &Release,
@@ -296,5 +297,15 @@ pub(super) async fn owe_again(
         .bind(release.user.0)
         .execute(&mut *connection)
         .await?;
-    insert_ledger(connection, release, now_ms).await
+    insert_ledger(connection, release, now_ms).await?;
+    let (order, follows) = (release.mark.order, OrderState::RefundDue);
+    let told = sqlx::query("DELETE FROM outbox WHERE number = ? AND state = ?")
+        .bind(order.0)
+        .bind(follows as u8)
+        .execute(&mut *connection)
+        .await?;
+    if told.rows_affected() > 0 {
+        owe_mark(connection, order, follows, now_ms).await?;
+    }
+    Ok(())
 }
