@@ -121,6 +121,15 @@ const fn described(count: Count) -> (&'static str, &'static str) {
         Count::Unparked => ("unparked", "Parked payments that found their order, or did not in time"),
         Count::TimedOut => ("timed_out", "Orders closed because they were not paid in time"),
         Count::AskedPaid => ("asked_paid", "Overdue orders that the payment centre says are paid"),
+        Count::AskedPaidUnmatched => {
+            ("asked_paid_unmatched", "Of these, that wait on because what was paid does not pay them here")
+        }
+        Count::ClosesRefused => {
+            ("closes_refused", "Overdue orders that could not be closed, the books of their SKU being wrong")
+        }
+        Count::PaymentsStuck => {
+            ("payments_stuck", "Looks at parked payments that could not be judged; they are dead letters")
+        }
         Count::AskedUnknown => (
             "asked_unknown",
             "Answers and silences of the payment centre about orders of which nothing is known",
@@ -152,6 +161,11 @@ fn put_payment_lags(text: &mut String, counters: &Counters) {
             "rushgate_restock_lag_ms",
             "From the pay-by of an order that timed out to when its units were for sale again, greatest of the last minute",
             counters.restock_ms(),
+        ),
+        (
+            "rushgate_refunds_due",
+            "Payments that are to be given back (payments.state = 3), by the database",
+            counters.refunds_due(),
         ),
     ] {
         single(text, name, "gauge", help, value);

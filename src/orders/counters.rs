@@ -77,6 +77,12 @@ pub enum Count {
     TimedOut,
     /// Overdue orders that the payment centre says are paid.
     AskedPaid,
+    /// Of these, that wait on because what was paid does not pay them here.
+    AskedPaidUnmatched,
+    /// Overdue orders that could not be closed, because the books of their SKU are wrong.
+    ClosesRefused,
+    /// Parked payments that could not be judged, each time they were looked at.
+    PaymentsStuck,
     /// Answers and silences of the payment centre about orders of which nothing is known.
     AskedUnknown,
     /// Questions that the payment centre did not answer.
@@ -85,7 +91,7 @@ pub enum Count {
 
 impl Count {
     /// Every one of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 36] = [
         Self::EntriesRead,
         Self::EntriesClaimed,
         Self::EntriesAcknowledged,
@@ -117,6 +123,9 @@ impl Count {
         Self::Unparked,
         Self::TimedOut,
         Self::AskedPaid,
+        Self::AskedPaidUnmatched,
+        Self::ClosesRefused,
+        Self::PaymentsStuck,
         Self::AskedUnknown,
         Self::AsksFailed,
     ];
@@ -155,6 +164,7 @@ pub struct Counters {
     overdue_ms: AtomicU64,
     unknown_ms: Peak,
     restock_ms: Peak,
+    refunds_due: AtomicU64,
 }
 
 impl Default for Counters {
@@ -167,6 +177,7 @@ impl Default for Counters {
             overdue_ms: AtomicU64::new(0),
             unknown_ms: Peak::over(UNKNOWN_WINDOW),
             restock_ms: Peak::over(RESTOCK_WINDOW),
+            refunds_due: AtomicU64::new(0),
         }
     }
 }
@@ -209,6 +220,15 @@ impl Counters {
     /// The longest time from an order's pay-by to when its units were for sale again, in the last minute or two.
     pub fn restock_ms(&self) -> u64 {
         self.restock_ms.read(Instant::now())
+    }
+
+    /// How many payments are to be given back, at the last look: whoever found that out, and whether he lived to tell.
+    pub fn refunds_due(&self) -> u64 {
+        self.refunds_due.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_refunds_due(&self, count: u64) {
+        self.refunds_due.store(count, Ordering::Relaxed);
     }
 
     pub(super) fn set_overdue(&self, lag_ms: u64) {

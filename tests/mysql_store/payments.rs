@@ -5,7 +5,7 @@ use std::time::Duration;
 use rushgate::payment::{Notice, Payment, PaymentId, PaymentState, RefundCause};
 use rushgate::protocol::{OrderNumber, OrderState};
 use rushgate::stock::calls::Gen;
-use rushgate::store::sql::mysql::{CloseOutcome, ProcessKind, Reservation, Settlement};
+use rushgate::store::sql::mysql::{CloseOutcome, Judged, ProcessKind, Reservation, Settlement};
 use sqlx::Connection;
 
 use crate::fixture::{Scene, reservation, server, sku};
@@ -258,6 +258,7 @@ async fn money_that_pays_nothing_is_kept_and_given_back() {
     }
     assert_eq!(scene.sql.refunds_due(100).await.unwrap().len(), 9);
     assert_eq!(scene.sql.refunds_due(2).await.unwrap().len(), 2);
+    assert_eq!(scene.sql.refunds_due_count().await.unwrap(), 9);
     assert_eq!(scene.states().await, [3, 5]);
 }
 
@@ -285,7 +286,7 @@ async fn rule_18_a_payment_whose_order_never_comes_is_given_back() {
         scene.pay(&payment(&format!("p-{nth}"), first + nth, PRICE)).await;
     }
     let day = Duration::from_secs(86_400);
-    assert_eq!(scene.sql.judge_parked(day, OrderNumber(0), 10).await.unwrap(), (vec![], None));
+    assert_eq!(scene.sql.judge_parked(day, OrderNumber(0), 10).await.unwrap(), Judged::default());
     // An order that some other way than a settlement has brought here, and two payments that waited too long.
     scene.settle(&[reservation(1, first + 1)]).await;
     scene
@@ -294,12 +295,12 @@ async fn rule_18_a_payment_whose_order_never_comes_is_given_back() {
              UPDATE payments SET received_at_ms = received_at_ms - 90000000 WHERE id IN ('p-2', 'p-4')",
         )
         .await;
-    let (unparked, next) = scene.sql.judge_parked(day, OrderNumber(0), 2).await.unwrap();
+    let Judged { unparked, next, .. } = scene.sql.judge_parked(day, OrderNumber(0), 2).await.unwrap();
     let states: Vec<_> = unparked.iter().map(|one| (one.payment.id.as_str(), one.state)).collect();
     let never = PaymentState::RefundDue(RefundCause::NeverSettled);
     assert_eq!(states, [("p-1", PaymentState::Applied), ("p-2", never)]);
     assert_eq!(next, Some(OrderNumber(first + 2)));
-    let (unparked, next) = scene.sql.judge_parked(day, next.unwrap(), 2).await.unwrap();
+    let Judged { unparked, next, .. } = scene.sql.judge_parked(day, next.unwrap(), 2).await.unwrap();
     assert_eq!(
         unparked.iter().map(|one| (one.payment.id.as_str(), one.state)).collect::<Vec<_>>(),
         [("p-4", never)]
@@ -309,6 +310,21 @@ async fn rule_18_a_payment_whose_order_never_comes_is_given_back() {
     // Settled after all: the money is on its way back, and the order waits.
     scene.settle(&[reservation(2, first + 2)]).await;
     assert_eq!(scene.states().await, [3, 2]);
+}
+
+#[tokio::test]
+async fn rule_18_a_payment_whose_order_has_a_row_waits_for_it_however_long() {
+    let (scene, first) = Scene::with_numbers().await;
+    scene.pay(&payment("p", first + 1, PRICE)).await;
+    let recorded = "INSERT INTO orders (number, activity, user, attempt, sku, quantity, state, source, shard, \
+                    pay_by_ms, created_at_ms) VALUES (?, 7, 1, 1, 1, 1, 7, 1, 0, 1, 1)";
+    sqlx::query(recorded).bind(first + 1).execute(&mut scene.connect().await).await.unwrap();
+    scene.execute("UPDATE payments SET received_at_ms = 1").await;
+    let day = Duration::from_secs(86_400);
+    assert_eq!(scene.sql.judge_parked(day, OrderNumber(0), 10).await.unwrap(), Judged::default());
+    scene.execute("UPDATE orders SET state = 2").await;
+    let Judged { unparked, .. } = scene.sql.judge_parked(day, OrderNumber(0), 10).await.unwrap();
+    assert_eq!(unparked.iter().map(|one| one.state).collect::<Vec<_>>(), [PaymentState::Applied]);
 }
 
 #[tokio::test]
@@ -343,11 +359,25 @@ async fn a_parked_payment_that_cannot_be_judged_holds_up_no_other() {
         )
         .await;
     let day = Duration::from_secs(86_400);
-    let (unparked, next) = scene.sql.judge_parked(day, OrderNumber(0), 2).await.unwrap();
+    let Judged { unparked, stuck, next } = scene.sql.judge_parked(day, OrderNumber(0), 2).await.unwrap();
     let states: Vec<_> = unparked.iter().map(|one| (one.payment.id.as_str(), one.state)).collect();
+    let [bad] = stuck.as_slice() else { panic!("{stuck:?}") };
+    assert_eq!((bad.payment.as_str(), bad.order.0), ("p-1", first + 1));
+    assert!(bad.reason.contains("of user 1 is of SKU 7/99, which has no price"), "{}", bad.reason);
     assert_eq!(
         (states.as_slice(), next),
         ([("p-2", PaymentState::Applied)].as_slice(), Some(OrderNumber(first + 2)))
     );
-    assert_eq!(scene.count("SELECT COUNT(*) FROM payments WHERE state = 1").await, 1);
+    // Neither a settlement that comes upon it nor a further notice.
+    scene.settle(&[reservation(1, first + 1), reservation(3, first + 3)]).await;
+    assert_eq!(scene.pay(&payment("more", first + 1, PRICE)).await, kept(PaymentState::Parked));
+    assert_eq!(scene.states().await, [2, 3, 2]);
+    assert_eq!(scene.count("SELECT COUNT(*) FROM payments WHERE state = 1").await, 2);
+    let letters = scene.sql.dead_letters(0, 10).await.unwrap();
+    let [letter] = letters.as_slice() else { panic!("{letters:?}") };
+    assert_eq!((letter.order.0, letter.user.0, letter.entry), (first + 1, 1, (Gen(0), 0)));
+    assert!(letter.reason.starts_with("payment more cannot be judged: order"), "{}", letter.reason);
+    scene.execute("UPDATE orders SET sku = 1 WHERE sku = 99").await;
+    let Judged { unparked, stuck, .. } = scene.sql.judge_parked(day, OrderNumber(0), 9).await.unwrap();
+    assert_eq!((unparked.len(), stuck.len(), scene.states().await), (2, 0, vec![3, 3, 2]));
 }

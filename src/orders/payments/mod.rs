@@ -5,6 +5,7 @@
 //! them, and what it says is done: only *closed* closes. A payment centre that does not answer stops nothing else, and
 //! nothing is closed meanwhile. Whoever dies in between has done a whole step or none.
 
+mod alarms;
 mod centre;
 mod notices;
 mod overdue;

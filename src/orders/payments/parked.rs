@@ -1,8 +1,10 @@
 //! Payments that wait for their orders: judged again where the order has gone on some other way than by a settlement,
-//! and due for refund when it never came.
+//! and due for refund when it never came. One that cannot be judged stays, and somebody is called. How many are due for
+//! refund is counted by the way, so that no crash between a commit and its line in the log keeps one from being seen.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::alarms::Alarms;
 use super::notices::tell_refund;
 use crate::orders::chore::{Chore, Next};
 use crate::orders::context::Context;
@@ -11,6 +13,7 @@ use crate::payment::PaymentState;
 use crate::protocol::OrderNumber;
 use crate::store::StoreError;
 use crate::store::crash_point;
+use crate::store::sql::mysql::{Judged, Stuck};
 
 /// Payments in one step.
 const PAGE: u32 = 256;
@@ -20,6 +23,7 @@ const PAGE: u32 = 256;
 pub(in crate::orders) struct Parked {
     /// Payments of orders up to this one were looked at in this pass.
     after: Option<OrderNumber>,
+    alarms: Alarms,
 }
 
 impl Chore for Parked {
@@ -28,9 +32,15 @@ impl Chore for Parked {
 
     async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
         let park_for = context.settings.payments.park_for;
-        let (unparked, next) =
+        let Judged { unparked, stuck, next } =
             context.sql.judge_parked(park_for, self.after.unwrap_or(OrderNumber(0)), PAGE).await?;
         crash_point::pass("writer.after_parked");
+        context.counters.add_len(Count::PaymentsStuck, stuck.len());
+        for Stuck { payment, order, reason } in stuck {
+            if self.alarms.is_due(order, Instant::now()) {
+                tracing::error!(payment, %order, reason, "a payment cannot be judged; it stays parked, as a dead letter");
+            }
+        }
         for one in unparked {
             context.counters.add(Count::Unparked, 1);
             match one.state {
@@ -39,6 +49,9 @@ impl Chore for Parked {
                     payment = one.payment.id.as_str(), order = %one.payment.order, "a payment has found its order"
                 ),
             }
+        }
+        if next.is_none() {
+            context.counters.set_refunds_due(context.sql.refunds_due_count().await?);
         }
         self.after = next;
         Ok(if next.is_some() { Next::AtOnce } else { Next::Later })

@@ -1,4 +1,5 @@
-//! Dead letters: what came out of a feed and could not be settled, with the reason, for people to look at.
+//! Dead letters: what came out of a feed and could not be settled, or was paid and cannot be judged, with the reason, for
+//! people to look at.
 
 use sqlx::MySqlConnection;
 
@@ -19,7 +20,7 @@ pub struct DeadLetter {
     pub id: u64,
     /// Whose feed it was in.
     pub shard: ShardId,
-    /// The generation and seq of its entry.
+    /// The generation and seq of its entry; 0 and 0 where it is a payment that cannot be judged.
     pub entry: (Gen, u64),
     /// The order number; 0 where the entry itself could not be read.
     pub order: OrderNumber,
@@ -123,6 +124,26 @@ pub(super) async fn insert(
     .bind(one.mark.attempt)
     .bind(shortened(reason))
     .bind(now_ms)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Keeps why nothing can be done for an order that has a row. Once per order; a later reason takes the place of the one before.
+pub(super) async fn insert_of_order(
+    connection: &mut MySqlConnection,
+    order: OrderNumber,
+    reason: &str,
+    now_ms: u64,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "INSERT INTO dead_letters (shard, gen, seq, number, user, activity, sku, quantity, attempt, reason, at_ms) \
+         SELECT shard, 0, 0, number, user, activity, sku, quantity, attempt, ?, ? FROM orders WHERE number = ? \
+         ON DUPLICATE KEY UPDATE reason = VALUES(reason)",
+    )
+    .bind(shortened(reason))
+    .bind(now_ms)
+    .bind(order.0)
     .execute(connection)
     .await?;
     Ok(())

@@ -4,23 +4,27 @@
 //! the other with a locking read: whoever comes second finds the first, or waits for it, and two that wait for each other
 //! are a deadlock, which is run again. So no payment stays parked beside an order that is settled; and should it,
 //! [`MySqlInstallation::judge_parked`] finds it.
+//!
+//! A payment of an order that cannot be judged (its SKU has no price any more) is kept all the same: it stays parked, with
+//! a dead letter that says why, and holds up neither the notice nor the settlement that it came with.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use sqlx::{MySqlConnection, MySqlPool};
+use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
-use super::failure::{Failure, order_state, retried};
+use super::dead_letters;
+use super::failure::{Failure, order_state, retried, sku_key};
 use super::order_rows::lock_generation;
 use super::order_states::{Step, advance, owe_mark};
+use super::payment_rows::{
+    PaymentRow, count_refunds, has_row, insert, known, may_exist, payment, record, refund_cause, ripe,
+};
 use super::statements::{Reading, Shapes, read};
-use crate::payment::{Notice, Owed, Payment, PaymentId, PaymentState, RefundCause, Verdict, judge};
+use crate::payment::{Notice, Owed, Payment, PaymentState, RefundCause, Verdict, judge};
 use crate::protocol::{OrderNumber, OrderState};
 use crate::store::StoreError;
-
-/// Numbers below are the sequence within a process (rule 17).
-const SEQUENCE_BITS: u32 = 36;
 
 static PARKED_OF_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
     Shapes::new(
@@ -31,8 +35,6 @@ static PARKED_OF_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
     )
 });
 
-type PaymentRow = (String, u64, u64, u64);
-
 /// A payment that was parked and is no longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unparked {
@@ -40,6 +42,28 @@ pub struct Unparked {
     pub payment: Payment,
     /// What has become of it.
     pub state: PaymentState,
+}
+
+/// A payment that cannot be judged, and stays parked until somebody mends what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The id of the payment.
+    pub payment: String,
+    /// What was paid for.
+    pub order: OrderNumber,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// What came of looking at a page of parked payments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// Those that are parked no longer.
+    pub unparked: Vec<Unparked>,
+    /// Those that cannot be judged.
+    pub stuck: Vec<Stuck>,
+    /// Where to go on; `None`: that was the last page.
+    pub next: Option<OrderNumber>,
 }
 
 /// Money that is to be given back.
@@ -72,33 +96,35 @@ impl MySqlInstallation {
     }
 
     /// Judges payments again that are parked though their order has gone on, or for longer than this; from after an
-    /// order number (0: from the first). One that cannot be judged is told and left. What became of them, and where to go on; `None`: that was the last page.
+    /// order number (0: from the first).
     pub async fn judge_parked(
         &self,
         park_for: Duration,
         after: OrderNumber,
         limit: u32,
-    ) -> Result<(Vec<Unparked>, Option<OrderNumber>), StoreError> {
+    ) -> Result<Judged, StoreError> {
         let park_ms = u64::try_from(park_for.as_millis()).unwrap_or(u64::MAX);
         let due = retried!(self.options.call_timeout; ripe(&self.pool, park_ms, after, limit))?;
         let next = due.last().filter(|_| due.len() >= usize::try_from(limit).unwrap_or(usize::MAX));
         let next = next.map(|(_, number)| OrderNumber(*number));
-        let mut unparked = Vec::new();
-        for (id, _) in due {
+        let mut judged = Judged { next, ..Judged::default() };
+        for (id, number) in due {
+            let order = OrderNumber(number);
             match retried!(self.options.call_timeout; self.try_judge_parked(&id, park_ms)) {
-                Ok(judged) => unparked.extend(judged),
+                Ok(Ok(unparked)) => judged.unparked.extend(unparked),
                 // It stays so until somebody mends it; the others must not wait for that.
-                Err(StoreError::Corrupt(reason)) => {
-                    tracing::error!(
-                        payment = id,
-                        reason,
-                        "a parked payment cannot be judged; it stays parked"
-                    );
+                Ok(Err(Unjudged(reason))) | Err(StoreError::Corrupt(reason)) => {
+                    judged.stuck.push(Stuck { payment: id, order, reason });
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok((unparked, next))
+        Ok(judged)
+    }
+
+    /// How many payments are to be given back.
+    pub async fn refunds_due_count(&self) -> Result<u64, StoreError> {
+        retried!(self.options.call_timeout; count_refunds(&self.pool))
     }
 
     /// Money that is to be given back, the oldest first, at most so many.
@@ -116,7 +142,8 @@ impl MySqlInstallation {
             Err(failure) if failure.is_duplicate() => return known(&mut transaction, payment).await,
             other => other?,
         }
-        let mut verdict = apply(&mut transaction, self, payment, now_ms).await?;
+        let mut verdict =
+            apply(&mut transaction, self, payment, now_ms).await?.unwrap_or(PaymentState::Parked);
         if verdict == PaymentState::Parked && !may_exist(&mut transaction, payment.order).await? {
             verdict = PaymentState::RefundDue(RefundCause::NoSuchOrder);
             record(&mut transaction, payment, verdict, now_ms).await?;
@@ -125,7 +152,12 @@ impl MySqlInstallation {
         Ok(Notice::Kept { state: verdict, repeated: false })
     }
 
-    async fn try_judge_parked(&self, id: &str, park_ms: u64) -> Result<Option<Unparked>, Failure> {
+    /// What became of it, if it is parked no longer.
+    async fn try_judge_parked(
+        &self,
+        id: &str,
+        park_ms: u64,
+    ) -> Result<Result<Option<Unparked>, Unjudged>, Failure> {
         let mut transaction = self.pool.begin().await?;
         let (_, now_ms) = lock_generation(&mut transaction).await?;
         let found: Option<(u64, u64, u64, u64)> = sqlx::query_as(
@@ -135,15 +167,23 @@ impl MySqlInstallation {
         .bind(id)
         .fetch_optional(&mut *transaction)
         .await?;
-        let Some((number, amount_minor, paid_at_ms, received_at_ms)) = found else { return Ok(None) };
+        let Some((number, amount_minor, paid_at_ms, received_at_ms)) = found else { return Ok(Ok(None)) };
         let payment = payment((id.to_owned(), number, amount_minor, paid_at_ms))?;
-        let mut state = apply(&mut transaction, self, &payment, now_ms).await?;
-        if state == PaymentState::Parked && received_at_ms.saturating_add(park_ms) < now_ms {
+        let mut state = match apply(&mut transaction, self, &payment, now_ms).await? {
+            Ok(state) => state,
+            Err(unjudged) => {
+                transaction.commit().await?;
+                return Ok(Err(unjudged));
+            }
+        };
+        let is_over_time = received_at_ms.saturating_add(park_ms) < now_ms;
+        // One that has a row is settled some day, however late.
+        if state == PaymentState::Parked && is_over_time && !has_row(&mut transaction, payment.order).await? {
             state = PaymentState::RefundDue(RefundCause::NeverSettled);
             record(&mut transaction, &payment, state, now_ms).await?;
         }
         transaction.commit().await?;
-        Ok((state != PaymentState::Parked).then_some(Unparked { payment, state }))
+        Ok(Ok((state != PaymentState::Parked).then_some(Unparked { payment, state })))
     }
 
     async fn read_refunds(&self, limit: u32) -> Result<Vec<Refund>, Failure> {
@@ -163,29 +203,47 @@ impl MySqlInstallation {
     }
 }
 
-/// Applies what is parked for these orders, whose rows the caller has just written; the states to which that moved them.
+/// Applies what is parked for these orders, whose rows the caller has just written; what became of it.
 pub(super) async fn apply_parked(
     connection: &mut MySqlConnection,
     installation: &MySqlInstallation,
     orders: &[u64],
     now_ms: u64,
-) -> Result<Vec<(OrderNumber, OrderState)>, Failure> {
+) -> Result<Vec<Unparked>, Failure> {
     let rows: Vec<PaymentRow> = read(connection, &PARKED_OF_ORDERS, orders, Reading::bind).await?;
-    let mut moved = Vec::new();
+    let mut unparked = Vec::new();
     let mut seen = Vec::new();
     for row in rows {
-        let payment = payment(row)?;
+        // One that nobody can read is found with those that are parked; the orders must not wait for it.
+        let Ok(payment) = payment(row) else { continue };
         // Keys that fill a statement up bring a row twice.
         if seen.contains(&payment.id) {
             continue;
         }
-        if apply(connection, installation, &payment, now_ms).await? == PaymentState::Applied {
-            moved.push((payment.order, OrderState::Paid));
+        seen.push(payment.id.clone());
+        match apply(connection, installation, &payment, now_ms).await? {
+            Ok(PaymentState::Parked) | Err(Unjudged(_)) => {}
+            Ok(state) => unparked.push(Unparked { payment, state }),
         }
-        seen.push(payment.id);
     }
-    Ok(moved)
+    Ok(unparked)
 }
+
+/// A settlement has committed what became of these; money that is to be given back is told, as that of a notice is.
+pub(super) fn tell(unparked: &[Unparked]) {
+    for Unparked { payment, state } in unparked {
+        if let PaymentState::RefundDue(cause) = state {
+            tracing::error!(
+                payment = payment.id.as_str(), order = %payment.order, amount_minor = payment.amount_minor,
+                cause = cause.name(), "money is to be given back: it came before its order was settled"
+            );
+        }
+    }
+}
+
+/// Why a payment could not be judged. It has a dead letter.
+#[derive(Debug, PartialEq, Eq)]
+struct Unjudged(String);
 
 /// Decides on a payment that has a row, and writes what follows, to the order, the history, and what Redis has to learn.
 async fn apply(
@@ -193,8 +251,16 @@ async fn apply(
     installation: &MySqlInstallation,
     payment: &Payment,
     now_ms: u64,
-) -> Result<PaymentState, Failure> {
-    let found = owed(connection, payment.order).await?;
+) -> Result<Result<PaymentState, Unjudged>, Failure> {
+    let found = match owed(connection, payment.order).await {
+        // Nothing was written yet.
+        Err(Failure::Corrupt(reason)) => {
+            let said = format!("payment {} cannot be judged: {reason}", payment.id.as_str());
+            dead_letters::insert_of_order(connection, payment.order, &said, now_ms).await?;
+            return Ok(Err(Unjudged(reason)));
+        }
+        found => found?,
+    };
     let Verdict { payment: state, order } = judge(found.map(|found| found.owed), payment.amount_minor);
     if let (Some(found), Some((to, cause))) = (found, order) {
         let reason = format!("payment {}", payment.id.as_str());
@@ -211,7 +277,7 @@ async fn apply(
     if state != PaymentState::Parked {
         record(connection, payment, state, now_ms).await?;
     }
-    Ok(state)
+    Ok(Ok(state))
 }
 
 #[derive(Clone, Copy)]
@@ -222,13 +288,13 @@ struct Found {
 
 /// The order as it stands, locked; one that failed without a row of its own has a row in the ledger.
 async fn owed(connection: &mut MySqlConnection, order: OrderNumber) -> Result<Option<Found>, Failure> {
-    let row: Option<(u8, u8, u32, u16, u16)> = sqlx::query_as(
-        "SELECT state, source, activity, sku, quantity FROM orders WHERE number = ? FOR UPDATE",
+    let row: Option<(u8, u8, u64, u32, u16, u16)> = sqlx::query_as(
+        "SELECT state, source, user, activity, sku, quantity FROM orders WHERE number = ? FOR UPDATE",
     )
     .bind(order.0)
     .fetch_optional(&mut *connection)
     .await?;
-    let Some((state, source, activity, sku, quantity)) = row else {
+    let Some((state, source, user, activity, sku, quantity)) = row else {
         let failed: Option<u8> = sqlx::query_scalar("SELECT state FROM ledger WHERE number = ? LIMIT 1")
             .bind(order.0)
             .fetch_optional(connection)
@@ -247,102 +313,11 @@ async fn owed(connection: &mut MySqlConnection, order: OrderNumber) -> Result<Op
             .bind(sku)
             .fetch_optional(connection)
             .await?;
-    let price_minor =
-        price_minor.ok_or_else(|| Failure::Corrupt(format!("order {order} is of an SKU without a price")))?;
+    let no_price = || {
+        let sku = sku_key(activity, sku);
+        Failure::Corrupt(format!("order {order} of user {user} is of SKU {sku}, which has no price"))
+    };
+    let price_minor = price_minor.ok_or_else(no_price)?;
     let owed = Owed { state, amount_minor: price_minor.saturating_mul(quantity.into()) };
     Ok(Some(Found { owed, is_of_redis }))
-}
-
-async fn insert(connection: &mut MySqlConnection, payment: &Payment, now_ms: u64) -> Result<(), Failure> {
-    sqlx::query(
-        "INSERT INTO payments (id, number, amount_minor, paid_at_ms, state, refund_cause, received_at_ms, changed_at_ms) \
-         VALUES (?, ?, ?, ?, 1, 0, ?, ?)",
-    )
-    .bind(payment.id.as_str())
-    .bind(payment.order.0)
-    .bind(payment.amount_minor)
-    .bind(payment.paid_at_ms)
-    .bind(now_ms)
-    .bind(now_ms)
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-async fn record(
-    connection: &mut MySqlConnection,
-    payment: &Payment,
-    state: PaymentState,
-    now_ms: u64,
-) -> Result<(), Failure> {
-    let (state, cause) = match state {
-        PaymentState::Parked => (1, 0),
-        PaymentState::Applied => (2, 0),
-        PaymentState::RefundDue(cause) => (3, cause as u8),
-    };
-    sqlx::query("UPDATE payments SET state = ?, refund_cause = ?, changed_at_ms = ? WHERE id = ?")
-        .bind(state)
-        .bind(cause)
-        .bind(now_ms)
-        .bind(payment.id.as_str())
-        .execute(connection)
-        .await?;
-    Ok(())
-}
-
-/// A payment whose id is there already.
-async fn known(connection: &mut MySqlConnection, payment: &Payment) -> Result<Notice, Failure> {
-    let (number, amount_minor, state, cause): (u64, u64, u8, u8) =
-        sqlx::query_as("SELECT number, amount_minor, state, refund_cause FROM payments WHERE id = ?")
-            .bind(payment.id.as_str())
-            .fetch_one(connection)
-            .await?;
-    if (number, amount_minor) != (payment.order.0, payment.amount_minor) {
-        return Ok(Notice::Conflict);
-    }
-    let state = match state {
-        1 => PaymentState::Parked,
-        2 => PaymentState::Applied,
-        _ => PaymentState::RefundDue(refund_cause(&payment.id, cause)?),
-    };
-    Ok(Notice::Kept { state, repeated: true })
-}
-
-/// Whether some process can have given this number: one that was registered (rule 17).
-async fn may_exist(connection: &mut MySqlConnection, order: OrderNumber) -> Result<bool, Failure> {
-    let newest: Option<u32> =
-        sqlx::query_scalar("SELECT MAX(number) FROM processes").fetch_one(connection).await?;
-    let process = order.0.checked_shr(SEQUENCE_BITS).unwrap_or_default();
-    Ok(process > 0 && process <= newest.unwrap_or_default().into())
-}
-
-/// Parked payments that somebody can do something about, by order number.
-async fn ripe(
-    pool: &MySqlPool,
-    park_ms: u64,
-    after: OrderNumber,
-    limit: u32,
-) -> Result<Vec<(String, u64)>, Failure> {
-    Ok(sqlx::query_as(concat!(
-        "SELECT p.id, p.number FROM payments p LEFT JOIN orders o ON o.number = p.number \
-         WHERE p.state = 1 AND p.number > ? AND (o.state NOT IN (1, 7) OR p.received_at_ms + ? < ",
-        now_ms!(),
-        ") ORDER BY p.number LIMIT ?"
-    ))
-    .bind(after.0)
-    .bind(park_ms)
-    .bind(limit)
-    .fetch_all(pool)
-    .await?)
-}
-
-fn payment((id, number, amount_minor, paid_at_ms): PaymentRow) -> Result<Payment, Failure> {
-    let parsed = PaymentId::new(&id);
-    let id = parsed.ok_or_else(|| Failure::Corrupt(format!("{id:?} is the id of a payment")))?;
-    Ok(Payment { id, order: OrderNumber(number), amount_minor, paid_at_ms })
-}
-
-fn refund_cause(id: &PaymentId, number: u8) -> Result<RefundCause, Failure> {
-    let unknown = || Failure::Corrupt(format!("payment {} has the unknown cause {number}", id.as_str()));
-    RefundCause::from_number(number).ok_or_else(unknown)
 }

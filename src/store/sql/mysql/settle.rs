@@ -13,12 +13,13 @@ use sqlx::MySqlConnection;
 use super::MySqlInstallation;
 use super::failure::{Failure, retried};
 use super::order_rows::{deduct, insert_orders, lock_generation, undo};
-use super::payments::apply_parked;
+use super::payments::{self, apply_parked};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_batch::Batch;
 use super::settle_carefully::{self, Rows};
 use super::statements::{Shapes, read};
-use crate::protocol::{ActivityId, UserId};
+use crate::payment::PaymentState;
+use crate::protocol::{ActivityId, OrderState, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId};
 use crate::store::StoreError;
 
@@ -69,10 +70,13 @@ impl MySqlInstallation {
         let orders: Vec<_> = orders.iter().map(|(one, mark)| (one.shard, one.user, **mark)).collect();
         let Err(failure) = write_all(&mut transaction, &orders, now_ms).await else {
             let numbers: Vec<_> = orders.iter().map(|(_, _, mark)| mark.order.0).collect();
-            for (order, state) in apply_parked(&mut transaction, self, &numbers, now_ms).await? {
-                settled.iter_mut().filter(|mark| mark.order == order).for_each(|mark| mark.state = state);
+            let unparked = apply_parked(&mut transaction, self, &numbers, now_ms).await?;
+            for one in unparked.iter().filter(|one| one.state == PaymentState::Applied) {
+                let paid = settled.iter_mut().filter(|mark| mark.order == one.payment.order);
+                paid.for_each(|mark| mark.state = OrderState::Paid);
             }
             transaction.commit().await?;
+            payments::tell(&unparked);
             let settlements = settled.into_iter().map(Settlement::Settled).collect();
             return Ok(Some(SettleOutcome::Committed(settlements)));
         };

@@ -13,11 +13,12 @@ use super::MySqlInstallation;
 use super::failure::Failure;
 use super::order_rows::{deduct, insert_orders, lock_generation, undo};
 use super::orders::{SourcedMarkRow, sourced_mark};
-use super::payments::apply_parked;
+use super::payments::{self, Unparked, apply_parked};
 use super::releases::{self, Release, ReleaseRow};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_batch::Batch;
 use super::statements::{Reading, Shapes, read, read_with};
+use crate::payment::PaymentState;
 use crate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Mark, ShardId};
 
@@ -89,9 +90,10 @@ pub(super) async fn settle(
     let Err(failure) = write(&mut transaction, batch, rows, &mut plan, &mut settlements, now_ms).await else {
         let numbers: BTreeSet<u64> = batch.reservations.iter().map(|one| one.mark.order.0).collect();
         let numbers: Vec<_> = numbers.into_iter().collect();
-        let paid = apply_parked(&mut transaction, installation, &numbers, now_ms).await?;
+        let unparked = apply_parked(&mut transaction, installation, &numbers, now_ms).await?;
         transaction.commit().await?;
-        learn(&mut settlements, &paid);
+        learn(&mut settlements, &unparked);
+        payments::tell(&unparked);
         tell(batch, &settlements);
         return Ok(Round::Done(SettleOutcome::Committed(settlements)));
     };
@@ -349,13 +351,15 @@ async fn write_failed(
     Ok(())
 }
 
-/// Takes the states over to which payments moved the orders.
-fn learn(settlements: &mut [Settlement], paid: &[(OrderNumber, OrderState)]) {
+/// Takes over that payments have paid the orders.
+fn learn(settlements: &mut [Settlement], unparked: &[Unparked]) {
+    let paid =
+        |order| unparked.iter().any(|one| one.payment.order == order && one.state == PaymentState::Applied);
     for settlement in settlements {
         if let Settlement::Settled(mark) | Settlement::WasSettled(mark) = settlement
-            && let Some((_, state)) = paid.iter().find(|(order, _)| *order == mark.order)
+            && paid(mark.order)
         {
-            mark.state = *state;
+            mark.state = OrderState::Paid;
         }
     }
 }
