@@ -86,10 +86,8 @@ impl Writer {
         others.spawn(chore::run(Recoveries, context.clone()));
         others.spawn(chore::run(Monitor, context.clone()));
         others.spawn(chore::run(Parked::default(), context.clone()));
-        for _ in 0..context.settings.payments.asks_in_flight {
-            if let Some(overdues) = Overdues::new(&context) {
-                others.spawn(chore::run(overdues, context.clone()));
-            }
+        for overdues in Overdues::tasks(&context) {
+            others.spawn(chore::run(overdues, context.clone()));
         }
         let payments = &context.settings.payments;
         let notices = payments.keys.clone().map(|keys| {

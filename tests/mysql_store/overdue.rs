@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rushgate::protocol::OrderNumber;
-use rushgate::store::sql::mysql::Overdue;
+use rushgate::store::sql::mysql::{Closings, Overdue, ProcessKind};
 
-use crate::fixture::{Scene, reservation};
+use crate::fixture::{Scene, reservation, sku};
 use crate::payments::payment;
 
 const HOW: Overdue =
@@ -20,6 +20,13 @@ impl Scene {
         scene.settle(&reservations).await;
         scene.execute("UPDATE orders SET pay_by_ms = pay_by_ms - 900000 - 5000").await;
         (scene, reservations.iter().map(|one| one.mark.order).collect())
+    }
+
+    /// How many were closed; none was left that waits.
+    pub async fn close_overdue(&self, orders: &[OrderNumber]) -> u64 {
+        let Closings { closed, left_open } = self.sql.close_overdue(orders).await.unwrap();
+        assert_eq!(left_open, []);
+        closed
     }
 }
 
@@ -78,11 +85,11 @@ async fn rule_14_closing_overdue_orders_is_one_transaction_and_leaves_alone_what
     scene.sql.close_order(orders[1], "cancelled").await.unwrap();
     let mut asked = orders.clone();
     asked.push(OrderNumber(77));
-    assert_eq!(scene.sql.close_overdue(&asked[..4]).await.unwrap(), 2);
+    assert_eq!(scene.close_overdue(&asked[..4]).await, 2);
     assert_eq!(scene.states().await, [3, 4, 4, 4, 2, 2]);
     assert_eq!(scene.stock(1).await, (997, 3));
-    assert_eq!(scene.sql.close_overdue(&asked).await.unwrap(), 2);
-    assert_eq!(scene.sql.close_overdue(&asked).await.unwrap(), 0);
+    assert_eq!(scene.close_overdue(&asked).await, 2);
+    assert_eq!(scene.close_overdue(&asked).await, 0);
     assert_eq!((scene.states().await, scene.stock(1).await), (vec![3, 4, 4, 4, 4, 4], (999, 1)));
     let timed_out = "SELECT COUNT(*) FROM order_history WHERE from_state = 2 AND state = 4 AND cause = 2";
     assert_eq!(scene.count(timed_out).await, 4);
@@ -96,6 +103,46 @@ async fn rule_14_closing_overdue_orders_is_one_transaction_and_leaves_alone_what
     scene.sql.releases_done(&ids).await.unwrap();
     let lag_ms = scene.sql.restock_lag_ms(&ids).await.unwrap();
     assert!((5000..60_000).contains(&lag_ms), "{lag_ms}");
+}
+
+#[tokio::test]
+async fn rule_14_a_sku_whose_books_are_wrong_keeps_its_own_orders_open_and_nobody_elses() {
+    let scene = Scene::with_stock(&[(1, 1000), (2, 1000), (3, 1000)]).await;
+    let first = u64::from(scene.sql.register(ProcessKind::Gateway).await.unwrap().process.0) << 36;
+    let one_of = |(nth, id)| {
+        let mut one = reservation(nth, first + nth);
+        one.mark.sku = sku(id);
+        one
+    };
+    let reservations: Vec<_> = (1..).zip([1, 2, 3, 1, 2, 3]).map(one_of).collect();
+    scene.settle(&reservations).await;
+    let orders: Vec<_> = reservations.iter().map(|one| one.mark.order).collect();
+    scene
+        .execute(
+            "SET FOREIGN_KEY_CHECKS = 0; DELETE FROM sku_stock WHERE sku = 2; \
+             UPDATE sku_stock SET sold = 1 WHERE sku = 3",
+        )
+        .await;
+    let Closings { closed, left_open } = scene.sql.close_overdue(&orders).await.unwrap();
+    assert_eq!((closed, scene.states().await), (2, vec![4, 2, 2, 4, 2, 2]));
+    let left: Vec<_> = left_open.iter().map(|one| (one.order, one.sku, one.reason.as_str())).collect();
+    for (nth, says) in [(1, "7/2 has no stock row"), (2, "7/3 cannot take 2 units"), (4, "7/2"), (5, "7/3")] {
+        let told = left.iter().find(|(order, ..)| *order == orders[nth]);
+        assert!(
+            told.is_some_and(|(_, of, why)| *of == sku(nth as u16 % 3 + 1) && why.contains(says)),
+            "{left:?}"
+        );
+    }
+    assert_eq!(left.len(), 4);
+    let of_sku_1 = "SELECT CAST(available AS SIGNED) FROM sku_stock WHERE sku = 1";
+    assert_eq!((scene.count(of_sku_1).await, scene.sql.due_releases(0, 10).await.unwrap().len()), (1000, 2));
+    scene
+        .execute(
+            "INSERT INTO sku_stock VALUES (7, 2, 998, 2, 1); UPDATE sku_stock SET sold = 2 WHERE sku = 3",
+        )
+        .await;
+    assert_eq!(scene.close_overdue(&orders).await, 4);
+    assert_eq!(scene.sql.due_releases(0, 10).await.unwrap().len(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

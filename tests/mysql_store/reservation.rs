@@ -163,7 +163,7 @@ async fn what_the_database_itself_sold_is_paid_or_closed_and_told_by_its_feed() 
     let sold = process.done(&call).await;
     assert_eq!(scene.pay(&payment("p", paid.0, 200)).await, kept(PaymentState::Applied));
     scene.execute("UPDATE orders SET pay_by_ms = pay_by_ms - 1000000").await;
-    assert_eq!(scene.sql.close_overdue(&[paid, unpaid]).await.unwrap(), 1);
+    assert_eq!(scene.close_overdue(&[paid, unpaid]).await, 1);
     assert_eq!(free(&store, shard).await, 8);
     let late = kept(PaymentState::RefundDue(RefundCause::OrderClosed));
     assert_eq!(scene.pay(&payment("late", unpaid.0, 100)).await, late);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use rushgate::payment::http::{Target, post, post_signed};
 use rushgate::payment::{Keys, Payment, PaymentId, notice_body};
-use rushgate::protocol::{OrderNumber, OrderState};
+use rushgate::protocol::{OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use rushgate::rehearsal::{PayCentre, PayFaults};
+use rushgate::stock::calls::{Item, ShardId};
 use rushgate::store::crash_point;
 use rushgate_servers::ReservedPort;
 use tokio::net::TcpListener;
@@ -204,6 +205,8 @@ async fn a_payment_centre_that_is_down_closes_nothing_and_somebody_is_called() {
     world.time_out().await;
     eventually("it was asked in vain", || async { writer.count("asks_failed") >= 3 }).await;
     eventually("somebody is called", || async { writer.log().contains("its units are held") }).await;
+    // By the first of the tasks that ask; the others know.
+    assert_eq!(writer.log().matches("the payment centre cannot be asked").count(), 1, "{}", writer.log());
     assert!(writer.metric("rushgate_overdue_unknown_ms") >= 100_000);
     assert_eq!((world.in_state(OrderState::PendingPayment).await, world.free().await), (30, 970));
     let listener = TcpListener::bind(("127.0.0.1", port.number())).await.unwrap();
@@ -215,6 +218,46 @@ async fn a_payment_centre_that_is_down_closes_nothing_and_somebody_is_called() {
         writer.log().contains("the payment centre answers again")
     })
     .await;
+    writer.stopped();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_paid_there_and_not_here_or_cannot_be_closed_is_told_once_and_holds_up_no_other() {
+    let mut world = World::with_stock(1000).await;
+    world.reserve(1..=3).await;
+    let (number, user, sku) = (world.next_order(), UserId(4), SkuKey { sku: SkuId(2), ..SKU });
+    let bad = Item { user, sku, order: number, quantity: 1, attempt: 1 };
+    world.reserve_items(ShardId::of(user), vec![bad]).await;
+    let payments = Payments::of(&world);
+    let port = ReservedPort::reserve().unwrap();
+    let writer =
+        WriterProcess::working(&world, &payments.config(&format!("http://127.0.0.1:{}", port.number())));
+    world.drained().await;
+    let listener = TcpListener::bind(("127.0.0.1", port.number())).await.unwrap();
+    let centre = PayCentre::start(listener, payments.keys.clone(), Vec::new(), PayFaults::default()).unwrap();
+    let rows = world.order_rows().await;
+    let less = rows.iter().find(|(user, _)| *user == UserId(1)).unwrap().1.order;
+    let target: Target = format!("http://{}", centre.address()).parse().unwrap();
+    let body = format!("{{\"order\":\"{less}\",\"amount_minor\":{}}}", PRICE - 1);
+    assert_eq!(post(&target, "/pay", &payments.keys, 1, body, PATIENCE).await.unwrap().0, 200);
+    let table = format!("{}.sku_stock", world.database.name);
+    let lost = format!("SET FOREIGN_KEY_CHECKS = 0; DELETE FROM {table} WHERE sku = 2");
+    shared_mariadb().await.sql(&lost).await.unwrap();
+    world.time_out().await;
+    eventually("the others are closed", || async { world.in_state(OrderState::Closed).await == 2 }).await;
+    eventually("both were met again", || async {
+        writer.count("asked_paid_unmatched") >= 2 && writer.count("closes_refused") >= 2
+    })
+    .await;
+    assert_eq!(world.in_state(OrderState::PendingPayment).await, 2);
+    let log = writer.log();
+    for (says, of) in [
+        ("that payment does not pay it here", format!("user=1 order={less}")),
+        ("cannot be closed; its units are held", format!("sku=2 user=4 order={number}")),
+    ] {
+        let lines: Vec<_> = log.lines().filter(|line| line.contains(says)).collect();
+        assert!(lines.len() == 1 && lines[0].contains(&of), "{says} {of}: {lines:?}");
+    }
     writer.stopped();
 }
 
@@ -242,6 +285,7 @@ async fn each_notice_has_its_answer_and_its_count() {
         (notice("p-4", other, PRICE), 200, "order_closed", "notices_refund_due"),
         (notice("p-5", next, PRICE), 202, "\"result\":\"parked\"", "notices_parked"),
         (notice("p-6", OrderNumber(7), PRICE), 200, "no_such_order", "notices_unknown_order"),
+        (notice("p-7", next, PRICE), 202, "\"result\":\"parked\"", "notices_parked"),
         ("{\"payment\":1}".to_owned(), 400, "invalid type", "notices_malformed"),
     ] {
         let before = writer.count(counted);
@@ -253,21 +297,22 @@ async fn each_notice_has_its_answer_and_its_count() {
     // The parked one pays its order when it comes.
     world
         .reserve_items(
-            rushgate::stock::calls::ShardId::of(rushgate::protocol::UserId(9)),
-            vec![rushgate::stock::calls::Item {
-                user: rushgate::protocol::UserId(9),
-                sku: SKU,
-                order: next,
-                quantity: 1,
-                attempt: 1,
-                promised: false,
-            }],
+            ShardId::of(UserId(9)),
+            vec![Item { user: UserId(9), sku: SKU, order: next, quantity: 1, attempt: 1, promised: false }],
         )
         .await;
     world.drained().await;
     world.all_is_over(1000).await;
     let (status, answer) = payments.tell(&writer, now_ms, notice("p-5", next, PRICE)).await;
     assert!(status == 200 && answer.contains("\"result\":\"paid\""), "{answer}");
+    // Whoever finds money that is to be given back tells it, and it is counted by the database.
+    eventually("the second one is told", || async {
+        writer
+            .log()
+            .contains("money is to be given back: it came before its order was settled payment=\"p-7\"")
+    })
+    .await;
+    eventually("all are counted", || async { writer.metric("rushgate_refunds_due") == 5 }).await;
     forged_stale_and_long(&world, &payments, &writer, one).await;
     writer.stopped();
 }

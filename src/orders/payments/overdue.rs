@@ -2,35 +2,45 @@
 //!
 //! A few of these tasks in every writer. Nothing is held while the payment centre is asked. Of what it says, *closed*
 //! closes the order here and gives its units back, in one transaction; *paid* is taken like a notice; *unknown*, silence
-//! and nonsense change nothing: the order has its next turn already, later each time.
+//! and nonsense change nothing: the order has its next turn already, later each time. What a person has to mend is told as
+//! an error: an order that cannot be closed, one that is paid there and not here.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::alarms::Alarms;
 use super::centre::{AskError, Centre};
 use super::notices::tell_refund;
 use crate::orders::chore::{Chore, Next};
 use crate::orders::context::Context;
 use crate::orders::counters::Count;
-use crate::payment::{Answer, Asked, Payment};
-use crate::protocol::OrderNumber;
+use crate::payment::{Answer, Asked, Payment, PaymentState};
+use crate::protocol::{OrderNumber, SkuKey};
 use crate::store::StoreError;
 use crate::store::crash_point;
 use crate::store::failures::{Failures, Say};
-use crate::store::sql::mysql::{Overdue, OverdueOrder};
+use crate::store::sql::mysql::{Closings, LeftOpen, Overdue, OverdueOrder};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// While the payment centre does not answer, it is asked so often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Each of the tasks calls for somebody no more often.
+/// A writer calls for somebody no more often.
 const CALL_EVERY: Duration = Duration::from_secs(60);
 
 /// One of the tasks.
 #[derive(Debug)]
 pub(in crate::orders) struct Overdues {
     centre: Centre,
-    silent: Failures,
     pause: Duration,
-    /// When somebody was called the last time.
+    told: Arc<Mutex<Told>>,
+}
+
+/// What the tasks of a writer have told, together: what one has complained of, another finds mended.
+#[derive(Debug, Default)]
+struct Told {
+    silent: Failures,
+    alarms: Alarms,
+    /// When somebody was called the last time because nothing is known of an order.
     called_at: Option<Instant>,
 }
 
@@ -43,18 +53,27 @@ struct Said {
 }
 
 impl Overdues {
-    /// `None`: nobody is to be asked.
-    pub(in crate::orders) fn new(context: &Context) -> Option<Self> {
+    /// All of a writer; none where nobody is to be asked.
+    pub(in crate::orders) fn tasks(context: &Context) -> Vec<Self> {
         let payments = &context.settings.payments;
-        let (target, keys) = (payments.centre.clone()?, payments.keys.clone()?);
+        let (Some(target), Some(keys)) = (payments.centre.clone(), payments.keys.clone()) else {
+            return Vec::new();
+        };
         let centre = Centre { target, keys, patience: payments.ask_timeout };
-        Some(Self { centre, silent: Failures::default(), pause: FIRST_PAUSE, called_at: None })
+        let told = Arc::default();
+        let task = |_| Self { centre: centre.clone(), pause: FIRST_PAUSE, told: Arc::clone(&told) };
+        (0..payments.asks_in_flight).map(task).collect()
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It does not answer: all of these orders stay as they are, and the next ones wait a little.
     async fn silence(&mut self, context: &Context, orders: &[OverdueOrder], error: &AskError) {
         let count = u64::try_from(orders.len()).unwrap_or(u64::MAX);
-        match self.silent.failed(Instant::now()) {
+        let say = self.told().silent.failed(Instant::now());
+        match say {
             Say::Nothing => {}
             Say::First => tracing::warn!(
                 %error, orders = count, "orders that were not paid in time stay open: the payment centre cannot be asked"
@@ -71,28 +90,31 @@ impl Overdues {
     }
 
     /// Orders of which nothing is known; somebody is called when one has been overdue for too long.
-    fn tell_unknown(&mut self, context: &Context, orders: &[OverdueOrder]) {
+    fn tell_unknown(&self, context: &Context, orders: &[OverdueOrder]) {
         let Some(oldest) = orders.iter().max_by_key(|one| one.overdue_ms) else { return };
         context.counters.add_len(Count::AskedUnknown, orders.len());
         context.counters.note_unknown(oldest.overdue_ms);
         let alarm_ms = u64::try_from(context.settings.payments.alarm_after.as_millis()).unwrap_or(u64::MAX);
         let now = Instant::now();
-        let was_called = self.called_at.is_some_and(|at| now.saturating_duration_since(at) < CALL_EVERY);
+        let mut told = self.told();
+        let was_called = told.called_at.is_some_and(|at| now.saturating_duration_since(at) < CALL_EVERY);
         if oldest.overdue_ms < alarm_ms || was_called {
             return;
         }
-        self.called_at = Some(now);
+        told.called_at = Some(now);
+        drop(told);
         tracing::error!(
             order = %oldest.order, overdue_ms = oldest.overdue_ms,
             "an order is long overdue and the payment centre does not say whether it is paid; its units are held"
         );
     }
 
-    async fn act(&mut self, context: &Context, said: Said) -> Result<(), StoreError> {
+    async fn act(&self, context: &Context, said: Said) -> Result<(), StoreError> {
         if !said.closed.is_empty() {
             crash_point::pass("writer.before_overdue_closed");
-            let closed = context.sql.close_overdue(&said.closed).await?;
+            let Closings { closed, left_open } = context.sql.close_overdue(&said.closed).await?;
             crash_point::pass("writer.after_overdue_closed");
+            self.tell_left_open(context, &left_open);
             context.counters.add(Count::TimedOut, closed);
             tracing::debug!(
                 closed,
@@ -101,19 +123,49 @@ impl Overdues {
             );
         }
         for payment in &said.paid {
-            let answer = Answer::from(context.sql.take_answered_payment(payment).await?);
-            context.counters.add(Count::AskedPaid, 1);
-            if let Some(cause) = answer.new_refund() {
-                tell_refund(payment, cause);
-            } else {
-                tracing::info!(
-                    payment = payment.id.as_str(), order = %payment.order, ?answer,
-                    "an overdue order was paid, says the payment centre"
-                );
-            }
+            self.take_paid(context, payment).await?;
         }
         self.tell_unknown(context, &said.unknown);
         Ok(())
+    }
+
+    /// The payment centre says that an order is paid: the payment is taken like a notice. Where it does not pay the order
+    /// here, the order waits on, and will for ever, unless somebody finds out which of the two is wrong.
+    async fn take_paid(&self, context: &Context, payment: &Payment) -> Result<(), StoreError> {
+        let notice = context.sql.take_answered_payment(payment).await?;
+        context.counters.add(Count::AskedPaid, 1);
+        let (id, order, answer) = (payment.id.as_str(), payment.order, Answer::from(notice));
+        if let Answer::Kept { state: PaymentState::Applied, .. } = answer {
+            tracing::info!(payment = id, %order, ?answer, "an overdue order was paid, says the payment centre");
+            return Ok(());
+        }
+        if let Some(cause) = answer.new_refund() {
+            tell_refund(payment, cause);
+        }
+        // One that is over meanwhile is nobody's trouble.
+        let Some((user, mark)) = context.sql.waiting_for_payment(order).await? else { return Ok(()) };
+        context.counters.add(Count::AskedPaidUnmatched, 1);
+        if self.told().alarms.is_due(order, Instant::now()) {
+            let SkuKey { activity, sku } = mark.sku;
+            tracing::error!(
+                %activity, %sku, %user, %order, payment = id, amount_minor = payment.amount_minor, ?answer,
+                "the payment centre says that an order is paid, and that payment does not pay it here; it stays open, \
+                 its units are held"
+            );
+        }
+        Ok(())
+    }
+
+    fn tell_left_open(&self, context: &Context, left_open: &[LeftOpen]) {
+        context.counters.add_len(Count::ClosesRefused, left_open.len());
+        for LeftOpen { user, order, sku: SkuKey { activity, sku }, reason } in left_open {
+            if self.told().alarms.is_due(*order, Instant::now()) {
+                tracing::error!(
+                    %activity, %sku, %user, %order, reason,
+                    "an order that was not paid in time cannot be closed; its units are held"
+                );
+            }
+        }
     }
 }
 
@@ -137,7 +189,8 @@ impl Chore for Overdues {
         let numbers: Vec<_> = taken.orders.iter().map(|one| one.order).collect();
         match self.centre.ask_to_close(&numbers, taken.now_ms).await {
             Ok(answers) => {
-                if let Some(failures) = self.silent.succeeded() {
+                let ended = self.told().silent.succeeded();
+                if let Some(failures) = ended {
                     tracing::info!(failures, "the payment centre answers again");
                 }
                 self.pause = FIRST_PAUSE;

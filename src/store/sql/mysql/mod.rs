@@ -56,7 +56,7 @@ pub use leadership::{Leadership, RecoveryRecord};
 pub use loads::{LoadRecord, ShardLoad};
 pub use open::{MySqlOpenError, MySqlOptions};
 pub use operator::MySqlRefused;
-pub use overdue::{Overdue, OverdueOrder, Taken};
+pub use overdue::{Closings, LeftOpen, Overdue, OverdueOrder, Taken};
 pub use payments::{Judged, Refund, Stuck, Unparked};
 pub use preheat::Preheat;
 pub use processes::{ProcessKind, RecoveryNotice, Renewal};

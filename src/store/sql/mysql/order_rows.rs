@@ -87,13 +87,13 @@ pub(super) async fn deduct(
     .await
 }
 
-/// Gives the units of orders that are closed back to their SKU.
+/// Gives the units of orders that are closed back to their SKU, which has to be there and to have sold as many.
 pub(super) async fn give_back(
     connection: &mut MySqlConnection,
     sku: SkuKey,
     units: u64,
-) -> Result<(), sqlx::Error> {
-    sqlx::query(
+) -> Result<(), Failure> {
+    let given = sqlx::query(
         "UPDATE sku_stock SET available = available + ?, sold = sold - ?, version = version + 1 \
          WHERE activity = ? AND sku = ?",
     )
@@ -102,6 +102,14 @@ pub(super) async fn give_back(
     .bind(sku.activity.0)
     .bind(sku.sku.0)
     .execute(connection)
-    .await?;
-    Ok(())
+    .await
+    .map_err(Failure::from);
+    match given {
+        Ok(given) if given.rows_affected() > 0 => Ok(()),
+        Ok(_) => Err(Failure::Corrupt(format!("SKU {sku} has no stock row, and orders that hold its units"))),
+        Err(failure) if failure.is_bad_row() => Err(Failure::Corrupt(format!(
+            "the stock row of SKU {sku} cannot take {units} units back: {failure}"
+        ))),
+        Err(failure) => Err(failure),
+    }
 }

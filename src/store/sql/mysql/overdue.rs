@@ -5,6 +5,9 @@
 //! dies between taking and closing has only delayed it. The delay doubles with each asking, so that it is the back-off for
 //! orders of which the payment centre knows nothing, too.
 //!
+//! One SKU whose books are wrong keeps its own orders open and nobody else's: the batch is closed without them, and they are
+//! told to the caller.
+//!
 //! Time is the database's alone.
 
 use std::collections::BTreeMap;
@@ -14,10 +17,10 @@ use std::time::Duration;
 use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
-use super::failure::{Failure, retried};
-use super::order_rows::{give_back, lock_generation};
+use super::failure::{Failure, retried, sku_key};
+use super::order_rows::{give_back, lock_generation, undo};
 use super::order_states::{Step, insert_history};
-use super::orders::{SourcedMarkRow, sourced_mark};
+use super::orders::{SourcedMarkRow, by_number, sourced_mark};
 use super::releases::{Release, insert_ledger_rows};
 use super::reservation::MySqlStore;
 use super::statements::{Reading, Shapes, execute_among, execute_among_with, read};
@@ -91,6 +94,36 @@ pub struct OverdueOrder {
     pub waited_ms: u64,
 }
 
+/// What came of closing orders.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Closings {
+    /// How many were closed.
+    pub closed: u64,
+    /// Those that wait for their payment and could not be closed. They come again.
+    pub left_open: Vec<LeftOpen>,
+}
+
+/// An order that cannot be closed until somebody mends what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOpen {
+    /// Whose.
+    pub user: UserId,
+    /// Which.
+    pub order: OrderNumber,
+    /// What it holds units of.
+    pub sku: SkuKey,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// What came of one try to close a batch.
+enum Round {
+    /// Committed; the orders that are of the shards in this database are to be closed there.
+    Closed { closings: Closings, of_sql: Vec<(UserId, Mark)> },
+    /// Nothing was written: this SKU cannot take its units back.
+    BadSku(SkuKey, String),
+}
+
 impl MySqlInstallation {
     /// Takes orders whose turn it is, the longest due first; nobody else is given them before the delay is over.
     pub async fn take_overdue(&self, how: Overdue) -> Result<Taken, StoreError> {
@@ -98,17 +131,40 @@ impl MySqlInstallation {
     }
 
     /// Closes those of these orders that still wait for their payment: one transaction for their states, their units
-    /// and their ledger rows. How many were closed.
-    pub async fn close_overdue(&self, orders: &[OrderNumber]) -> Result<u64, StoreError> {
-        let (mut closed, of_sql) = retried!(self.options.call_timeout; self.try_close_overdue(orders))?;
+    /// and their ledger rows, without those of SKUs that cannot take their units back.
+    pub async fn close_overdue(&self, orders: &[OrderNumber]) -> Result<Closings, StoreError> {
+        let mut bad_skus = BTreeMap::new();
+        let (mut closings, of_sql) = loop {
+            match retried!(self.options.call_timeout; self.try_close_overdue(orders, &bad_skus))? {
+                Round::Closed { closings, of_sql } => break (closings, of_sql),
+                // Each round finds another one, or none.
+                Round::BadSku(sku, reason) => drop(bad_skus.insert(sku, reason)),
+            }
+        };
         if !of_sql.is_empty() {
             let store = MySqlStore::new(self.clone());
-            for order in of_sql {
-                let outcome = store.close_order(order).await?;
-                closed = closed.saturating_add(u64::from(outcome == super::CloseOutcome::Closed));
+            for (user, mark) in of_sql {
+                match store.close_order(mark.order).await {
+                    Ok(outcome) => {
+                        let closed = u64::from(outcome == super::CloseOutcome::Closed);
+                        closings.closed = closings.closed.saturating_add(closed);
+                    }
+                    Err(StoreError::Corrupt(reason)) => {
+                        closings.left_open.push(LeftOpen { user, order: mark.order, sku: mark.sku, reason });
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
-        Ok(closed)
+        Ok(closings)
+    }
+
+    /// The order, if it waits for its payment.
+    pub async fn waiting_for_payment(
+        &self,
+        order: OrderNumber,
+    ) -> Result<Option<(UserId, Mark)>, StoreError> {
+        retried!(self.options.call_timeout; self.read_waiting(order))
     }
 
     /// For how long the order has been due that has waited longest for its turn; 0: none is due.
@@ -153,15 +209,15 @@ impl MySqlInstallation {
         Ok(Taken { now_ms, orders: due.into_iter().map(order).collect() })
     }
 
-    /// How many were closed, and those that are of the shards in this database.
-    async fn try_close_overdue(&self, orders: &[OrderNumber]) -> Result<(u64, Vec<OrderNumber>), Failure> {
+    async fn try_close_overdue(
+        &self,
+        orders: &[OrderNumber],
+        bad_skus: &BTreeMap<SkuKey, String>,
+    ) -> Result<Round, Failure> {
         let mut transaction = self.pool.begin().await?;
         let (_, now_ms) = lock_generation(&mut transaction).await?;
-        let waiting = lock_waiting(&mut transaction, orders).await?;
-        let of_sql = waiting.values().filter(|(.., of_redis)| !of_redis).map(|(_, mark, _)| mark.order);
-        let of_sql: Vec<_> = of_sql.collect();
-        let closing: Vec<_> = waiting.into_values().filter(|(.., of_redis)| *of_redis).collect();
-        let numbers: Vec<_> = closing.iter().map(|(_, mark, _)| mark.order.0).collect();
+        let Waiting { closing, of_sql, left_open } = lock_waiting(&mut transaction, orders, bad_skus).await?;
+        let numbers: Vec<_> = closing.iter().map(|(_, mark)| mark.order.0).collect();
         execute_among(&mut transaction, &CLOSE, &numbers).await?;
         let step = Step {
             from: Some(OrderState::PendingPayment),
@@ -171,7 +227,7 @@ impl MySqlInstallation {
         };
         let closed: Vec<_> = numbers.iter().copied().map(OrderNumber).collect();
         insert_history(&mut transaction, &closed, step, now_ms).await?;
-        let release = |(user, mark, _): &(UserId, Mark, bool)| Release {
+        let release = |(user, mark): &(UserId, Mark)| Release {
             id: 0,
             shard: ShardId::of(*user),
             user: *user,
@@ -181,15 +237,28 @@ impl MySqlInstallation {
         insert_ledger_rows(&mut transaction, &releases, now_ms).await?;
         // Last, and in the order of the SKUs, as settlements do: their rows are what everybody waits for.
         let mut units: BTreeMap<SkuKey, u64> = BTreeMap::new();
-        for (_, mark, _) in &closing {
+        for (_, mark) in &closing {
             let sum = units.entry(mark.sku).or_default();
             *sum = sum.saturating_add(mark.quantity.into());
         }
         for (sku, units) in units {
-            give_back(&mut transaction, sku, units).await?;
+            match give_back(&mut transaction, sku, units).await {
+                Err(Failure::Corrupt(reason)) => {
+                    undo(transaction).await;
+                    return Ok(Round::BadSku(sku, reason));
+                }
+                given => given?,
+            }
         }
         transaction.commit().await?;
-        Ok((u64::try_from(numbers.len()).unwrap_or(u64::MAX), of_sql))
+        let closed = u64::try_from(numbers.len()).unwrap_or(u64::MAX);
+        Ok(Round::Closed { closings: Closings { closed, left_open }, of_sql })
+    }
+
+    async fn read_waiting(&self, order: OrderNumber) -> Result<Option<(UserId, Mark)>, Failure> {
+        let mut connection = self.pool.acquire().await?;
+        let found = by_number(&mut connection, order).await?;
+        Ok(found.filter(|(_, mark)| mark.state == OrderState::PendingPayment))
     }
 
     async fn read_overdue_lag(&self) -> Result<u64, Failure> {
@@ -212,19 +281,40 @@ impl MySqlInstallation {
     }
 }
 
-/// Those that wait for their payment, locked, by number; and whether each is of the shards in Redis.
+/// Orders that wait for their payment.
+#[derive(Default)]
+struct Waiting {
+    /// Of the shards in Redis, by number.
+    closing: Vec<(UserId, Mark)>,
+    /// Of the shards in this database.
+    of_sql: Vec<(UserId, Mark)>,
+    left_open: Vec<LeftOpen>,
+}
+
+/// Those of these orders that wait for their payment, locked.
 async fn lock_waiting(
     connection: &mut MySqlConnection,
     orders: &[OrderNumber],
-) -> Result<BTreeMap<OrderNumber, (UserId, Mark, bool)>, Failure> {
+    bad_skus: &BTreeMap<SkuKey, String>,
+) -> Result<Waiting, Failure> {
     let mut numbers: Vec<_> = orders.iter().map(|order| order.0).collect();
     numbers.sort_unstable();
     let rows: Vec<SourcedMarkRow> = read(connection, &LOCK_ORDERS, &numbers, Reading::bind).await?;
-    let mut waiting = BTreeMap::new();
-    for row in rows {
-        let (user, mark, of_redis) = sourced_mark(row)?;
-        if mark.state == OrderState::PendingPayment {
-            waiting.insert(mark.order, (user, mark, of_redis));
+    // Keys that fill a statement up bring a row twice.
+    let rows: BTreeMap<_, _> = rows.into_iter().map(|row| (row.1, row)).collect();
+    let mut waiting = Waiting::default();
+    for (number, row) in rows {
+        let (order, user, sku) = (OrderNumber(number), UserId(row.0), sku_key(row.2, row.3));
+        let left_open = |reason: String| LeftOpen { user, order, sku, reason };
+        match sourced_mark(row) {
+            Err(Failure::Corrupt(reason)) => waiting.left_open.push(left_open(reason)),
+            Err(failure) => return Err(failure),
+            Ok((_, mark, _)) if mark.state != OrderState::PendingPayment => {}
+            Ok((user, mark, true)) => match bad_skus.get(&sku) {
+                Some(reason) => waiting.left_open.push(left_open(reason.clone())),
+                None => waiting.closing.push((user, mark)),
+            },
+            Ok((user, mark, false)) => waiting.of_sql.push((user, mark)),
         }
     }
     Ok(waiting)
