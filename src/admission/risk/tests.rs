@@ -260,9 +260,9 @@ fn a_million_entries_take_bounded_memory_and_one_change_copies_few_of_them() {
     let less = all.with(vec![(subject("user:5"), None::<super::Listing>)], NOW_MS);
     assert_eq!(less.len(SubjectKind::User) as u64, ENTRIES - 1);
     let (mine, theirs) = (in_force(less), in_force(all));
-    assert_eq!(mine.check(at(0), &who(5, None, None)), Ok(()));
-    assert_eq!(theirs.check(at(0), &who(5, None, None)), Err(Refused::Blocked));
-    assert_eq!(mine.check(at(0), &who(6, None, None)), Err(Refused::Blocked));
+    assert_eq!(check(&mine, at(0), &who(5, None, None)), Ok(()));
+    assert_eq!(check(&theirs, at(0), &who(5, None, None)), Err(Refused::Blocked));
+    assert_eq!(check(&mine, at(0), &who(6, None, None)), Err(Refused::Blocked));
 }
 
 #[test]
