@@ -37,6 +37,8 @@ mod installation;
 mod pieces;
 #[path = "store_contract/random.rs"]
 mod random;
+#[path = "redis_store/reconcile.rs"]
+mod reconcile;
 #[path = "redis_store/recovery.rs"]
 mod recovery;
 #[path = "redis_store/redis_installation.rs"]

@@ -17,6 +17,8 @@ mod obedience;
 mod output;
 mod probe;
 mod production;
+mod reconcile;
+mod reconcile_report;
 mod risk;
 mod risk_args;
 mod risk_explain;
@@ -68,6 +70,8 @@ enum Command {
     Switch(switch::SwitchArgs),
     /// Block and slow down users, addresses and devices, and say why somebody was turned away.
     Risk(risk::RiskArgs),
+    /// Compare Redis with the database and its ledger, while a sale runs or after it, and correct what differs.
+    Reconcile(reconcile::ReconcileArgs),
     /// Make tokens for development, and say why one is refused.
     Token(token::TokenArgs),
 }
@@ -103,6 +107,7 @@ pub fn run() -> ExitCode {
         Command::Activity(args) => activity::run(args),
         Command::Switch(args) => switch::run(args),
         Command::Risk(args) => risk::run(args),
+        Command::Reconcile(args) => reconcile::run(args),
         Command::Token(args) => token::run(args),
     };
     match result {

@@ -24,6 +24,7 @@ mod payments;
 mod put_back;
 mod read_ahead;
 mod reader;
+pub mod reconcile;
 mod retry;
 mod settings;
 mod settler;

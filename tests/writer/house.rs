@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rushgate::protocol::{ActivityId, OrderNumber, SkuId, SkuKey, UserId};
-use rushgate::stock::calls::{Call, CallBody, Gen, Item, ItemAnswer, ProcessNumber, Reply, SHARDS, ShardId};
+use rushgate::stock::calls::{
+    Call, CallBody, Done, Gen, Item, ItemAnswer, ProcessNumber, Reply, SHARDS, ShardId,
+};
 use rushgate::store::catalog::{Activity, Eligibility, Sku};
 use rushgate::store::redis::{Adopted, RedisOptions, RedisShards};
 use rushgate::store::shared::{Keeper, KeeperState};
@@ -142,8 +144,12 @@ impl World {
 
     /// An activity whose stock is in Redis, without a writer's help.
     pub(crate) async fn sell(&self, units: u32) {
-        self.create(ACTIVITY, units, Duration::from_secs(3600)).await;
-        assert_eq!(self.sql.preheat(ACTIVITY).await.unwrap(), Preheat::Loaded);
+        self.sell_in(ACTIVITY, units).await;
+    }
+
+    pub(crate) async fn sell_in(&self, activity: ActivityId, units: u32) {
+        self.create(activity, units, Duration::from_secs(3600)).await;
+        assert_eq!(self.sql.preheat(activity).await.unwrap(), Preheat::Loaded);
         let generation = self.sql.generation().await.unwrap();
         for load in self.sql.due_loads(1000).await.unwrap() {
             let done =
@@ -182,7 +188,12 @@ impl World {
 
     pub(crate) async fn reserve_items(&mut self, shard: ShardId, items: Vec<Item>) {
         let wanted = items.len();
-        let body = CallBody::Reserve { bring_in: Vec::new(), items };
+        let done = self.call(shard, CallBody::Reserve { bring_in: Vec::new(), items }).await;
+        assert_eq!(done.answers, vec![ItemAnswer::Reserved; wanted], "shard {}", shard.number());
+    }
+
+    /// Executes a call as a gateway does, however often it has to be repeated.
+    pub(crate) async fn call(&mut self, shard: ShardId, body: CallBody) -> Done {
         loop {
             self.calls[shard.index()] += 1;
             let (process, number) = (self.gateway, self.calls[shard.index()]);
@@ -195,10 +206,7 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             };
             match reply {
-                Reply::Done(done) => {
-                    assert_eq!(done.answers, vec![ItemAnswer::Reserved; wanted], "shard {}", shard.number());
-                    return;
-                }
+                Reply::Done(done) => return done,
                 Reply::Gen(generation) => self.generation = generation,
                 Reply::Recovering => tokio::time::sleep(Duration::from_millis(20)).await,
                 Reply::Stale => panic!("a number was used twice"),

@@ -21,6 +21,7 @@ mod house;
 mod outages;
 mod payments;
 mod rate;
+mod reconcile;
 mod refused;
 mod settling;
 mod sharing;

@@ -16,6 +16,7 @@ pub(super) const CODE: &str = concat!(
     include_str!("lua/devices.lua"),
     include_str!("lua/allow_lists.lua"),
     include_str!("lua/slices.lua"),
+    include_str!("lua/reconcile.lua"),
 );
 
 pub(super) const RESERVE: &str = "rg1_reserve";
@@ -51,6 +52,12 @@ pub(super) const ALLOW_CHANGE: &str = "rg1_allow_change";
 pub(super) const ALLOW_PUT: &str = "rg1_allow_put";
 pub(super) const ALLOW_STATES: &str = "rg1_allow_states";
 pub(super) const SLICES: &str = "rg1_slices";
+pub(super) const BOOKS: &str = "rg1_books";
+pub(super) const MEND_UNITS: &str = "rg1_mend_units";
+pub(super) const MEND_MOVED: &str = "rg1_mend_moved";
+pub(super) const MEND_LOAD: &str = "rg1_mend_load";
+pub(super) const MEND_MARKS: &str = "rg1_mend_marks";
+pub(super) const MEND_RECORDS: &str = "rg1_mend_records";
 
 /// `FCALL` of a function with its keys; arguments are appended by the caller.
 pub(super) fn fcall(function: &str, keys: &[String]) -> redis::Cmd {

@@ -8,13 +8,14 @@
 //! What a gateway does: `call`, `call_together`, `snapshot`, `read_feeds`, `time`, `probe`. What a writer does, each under the
 //! generation it knows: `load`, `settled`, `release`, `end`, `archive`; and without one: `read_group`, `claim`,
 //! `acknowledge`, `backlog`, `trim`, `forget_processes`. What the leader of a recovery does: `shard_state`, `adopt`,
-//! `fence`, `content`, `rebuild`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore), risk lists,
+//! `fence`, `content`, `rebuild`. What a reconciliation does: `books`, `counters`, `unfinished`, `recorded`, `mend_…`. Beside the shards: switches, a [`SwitchStore`](super::switches::SwitchStore), risk lists,
 //! a [`RiskStore`](super::risk::RiskStore), counts of devices, a [`DeviceStore`](super::devices::DeviceStore),
 //! allow-lists, an [`AllowListStore`](super::allow_lists::AllowListStore), rates, a
 //! [`SliceStore`](super::slices::SliceStore), and sessions, a [`SessionStore`](super::sessions::SessionStore).
 
 mod allow_lists;
 mod answers;
+mod books;
 mod call;
 mod cluster_feeds;
 mod codec;
@@ -26,6 +27,7 @@ mod group_readers;
 mod keys;
 mod library;
 mod link;
+mod mend;
 mod nodes;
 mod open;
 mod options;
@@ -42,6 +44,8 @@ mod together;
 mod trouble;
 mod types;
 
+pub use books::{ShardBooks, SkuBooks};
+pub use mend::{MendAt, Mended};
 pub use options::{AttemptLimit, RedisOpenError, RedisOptions};
 pub use shards::RedisShards;
 pub use types::{

@@ -30,10 +30,10 @@ const BEGUN_MAX: usize = 8;
 /// What the pieces must agree on.
 pub(super) struct Head {
     pub(super) generation: Gen,
-    epoch: String,
-    seq: u64,
-    activities: Vec<ActivityId>,
-    counters: Vec<SkuCounters>,
+    pub(super) epoch: String,
+    pub(super) seq: u64,
+    pub(super) activities: Vec<ActivityId>,
+    pub(super) counters: Vec<SkuCounters>,
 }
 
 /// What a snapshot has gathered.
@@ -109,7 +109,7 @@ impl RedisShards {
     }
 
     /// Counters of everything, at one seq.
-    async fn head(&self, shard: ShardId) -> Result<Head, StoreError> {
+    pub(super) async fn head(&self, shard: ShardId) -> Result<Head, StoreError> {
         let (what, keys) = ("a snapshot", &self.inner.keys);
         let mut activities: Vec<ActivityId> = Vec::new();
         for _ in 0..BEGUN_MAX {
@@ -141,22 +141,21 @@ impl RedisShards {
         let counters = head.counters.iter().map(|counters| (counters.sku, counters.clone())).collect();
         let mut gathered = Gathered { counters, marks: HashMap::new(), seq: head.seq };
         for activity in &head.activities {
-            if !self.gather_marks(shard, head, *activity, &mut gathered).await? {
-                return Ok(None);
-            }
+            let Some(marks) = self.marks_since(shard, head, *activity).await? else { return Ok(None) };
+            gathered.marks.extend(marks.into_iter().map(|(user, mark)| ((*activity, user), mark)));
         }
         Ok(self.gather_tail(shard, head, &mut gathered).await?.then_some(gathered))
     }
 
-    async fn gather_marks(
+    /// An activity's marks, each as it stood at the head or later; `None` when it has to begin again.
+    pub(super) async fn marks_since(
         &self,
         shard: ShardId,
         head: &Head,
         activity: ActivityId,
-        gathered: &mut Gathered,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<HashMap<UserId, Mark>>, StoreError> {
         let (what, keys) = ("a snapshot", &self.inner.keys);
-        let mut cursor = "0".to_owned();
+        let (mut found, mut cursor) = (HashMap::new(), "0".to_owned());
         loop {
             let touched = vec![keys.meta(shard), keys.buyers(shard, activity)];
             let answer = self
@@ -164,7 +163,7 @@ impl RedisShards {
                     command.arg(head.generation.0).arg(&head.epoch).arg(&cursor).arg(MARKS_PER_PIECE);
                 })
                 .await?;
-            let Some((b'D', mut rest)) = tagged(answer) else { return Ok(false) };
+            let Some((b'D', mut rest)) = tagged(answer) else { return Ok(None) };
             let next = rest.next().and_then(text);
             let blob = rest.next().and_then(super::answers::bytes);
             let (Some(next), Some(blob)) = (next, blob) else {
@@ -174,9 +173,9 @@ impl RedisShards {
             Fields::of(&blob).marks(activity, true, &mut marks).map_err(|problem| {
                 StoreError::Corrupt(format!("{}: {problem}", keys.buyers(shard, activity)))
             })?;
-            gathered.marks.extend(marks.into_iter().map(|(user, mark)| ((activity, user), mark)));
+            found.extend(marks);
             if next == "0" {
-                return Ok(true);
+                return Ok(Some(found));
             }
             cursor = next;
         }
@@ -189,30 +188,48 @@ impl RedisShards {
         head: &Head,
         gathered: &mut Gathered,
     ) -> Result<bool, StoreError> {
-        let (what, keys) = ("a snapshot", &self.inner.keys);
         loop {
-            let touched = vec![keys.meta(shard), keys.feed(shard)];
-            let answer = self
-                .function(shard, what, library::TAIL, touched, |command| {
-                    command.arg(head.generation.0).arg(&head.epoch).arg(gathered.seq).arg(EVENTS_PER_PIECE);
-                })
-                .await?;
-            let Some((b'D', mut rest)) = tagged(answer) else { return Ok(false) };
-            let Some(upto) = rest.next().and_then(number) else {
-                return Err(malformed(what, shard, "a torn tail"));
+            let Some((upto, events)) = self.tail_piece(shard, head, gathered.seq).await? else {
+                return Ok(false);
             };
-            while let (Some(id), Some(body)) = (rest.next(), rest.next()) {
-                let Some(event) = self.tail_event(shard, id, body)? else { return Ok(false) };
-                if event.seq != gathered.seq.saturating_add(1) {
-                    // Trimmed while the marks were read.
-                    return Ok(false);
-                }
+            for event in events {
                 gathered.apply(event);
             }
             if gathered.seq >= upto {
                 return Ok(true);
             }
         }
+    }
+
+    /// The shard's seq, and some of the events after one; `None` when it has to begin again.
+    pub(super) async fn tail_piece(
+        &self,
+        shard: ShardId,
+        head: &Head,
+        after: u64,
+    ) -> Result<Option<(u64, Vec<Event>)>, StoreError> {
+        let (what, keys) = ("a snapshot", &self.inner.keys);
+        let touched = vec![keys.meta(shard), keys.feed(shard)];
+        let answer = self
+            .function(shard, what, library::TAIL, touched, |command| {
+                command.arg(head.generation.0).arg(&head.epoch).arg(after).arg(EVENTS_PER_PIECE);
+            })
+            .await?;
+        let Some((b'D', mut rest)) = tagged(answer) else { return Ok(None) };
+        let Some(upto) = rest.next().and_then(number) else {
+            return Err(malformed(what, shard, "a torn tail"));
+        };
+        let (mut events, mut seq) = (Vec::new(), after);
+        while let (Some(id), Some(body)) = (rest.next(), rest.next()) {
+            let Some(event) = self.tail_event(shard, id, body)? else { return Ok(None) };
+            seq = seq.saturating_add(1);
+            if event.seq != seq {
+                // Trimmed while the marks were read.
+                return Ok(None);
+            }
+            events.push(event);
+        }
+        Ok(Some((upto, events)))
     }
 
     fn tail_event(&self, shard: ShardId, id: Value, body: Value) -> Result<Option<Event>, StoreError> {

@@ -17,6 +17,7 @@ macro_rules! now_ms {
 }
 
 mod archive;
+mod books;
 mod catalog;
 mod dead_letters;
 mod eligibility;
@@ -25,6 +26,7 @@ mod hand_ins;
 mod housekeeping;
 mod leadership;
 mod loads;
+mod mend;
 mod open;
 mod operator;
 mod order_rows;
@@ -50,10 +52,12 @@ use std::sync::{Arc, RwLock};
 use sqlx::MySqlPool;
 
 pub use archive::{ArchiveStep, StillDue};
+pub use books::{LedgerRow, LoadShare, PlacedOrder, SqlBooks, StockDue, StockRow};
 pub use catalog::ActivityState;
 pub use dead_letters::DeadLetter;
 pub use leadership::{Leadership, RecoveryRecord};
 pub use loads::{LoadRecord, ShardLoad};
+pub use mend::StockMended;
 pub use open::{MySqlOpenError, MySqlOptions};
 pub use operator::MySqlRefused;
 pub use overdue::{Closings, LeftOpen, Overdue, OverdueOrder, Taken};
