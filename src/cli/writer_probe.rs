@@ -64,6 +64,8 @@ impl Probe for WriterProbe {
             put_keeper(&mut text, *keeper.borrow());
             put_lags(&mut text, counters);
             put_payment_lags(&mut text, counters);
+            let help = "Units that are certainly too many or too few, over all SKUs";
+            single(&mut text, "rushgate_units_off", "gauge", help, counters.units_off());
         }
         let ready = u64::from(self.not_ready().is_empty());
         single(&mut text, "rushgate_writer_ready", "gauge", "1 while it works", ready);
@@ -135,6 +137,8 @@ const fn described(count: Count) -> (&'static str, &'static str) {
             "Answers and silences of the payment centre about orders of which nothing is known",
         ),
         Count::AsksFailed => ("asks_failed", "Questions that the payment centre did not answer"),
+        Count::StockLooks => ("stock_looks", "Looks whether all units are there"),
+        Count::StockLooksStill => ("stock_looks_still", "Of these, while nothing moved: an equality"),
     }
 }
 

@@ -87,11 +87,15 @@ pub enum Count {
     AskedUnknown,
     /// Questions that the payment centre did not answer.
     AsksFailed,
+    /// Looks whether all units are there.
+    StockLooks,
+    /// Of these, while nothing moved, so that it was an equality.
+    StockLooksStill,
 }
 
 impl Count {
     /// Every one of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::EntriesRead,
         Self::EntriesClaimed,
         Self::EntriesAcknowledged,
@@ -128,6 +132,8 @@ impl Count {
         Self::PaymentsStuck,
         Self::AskedUnknown,
         Self::AsksFailed,
+        Self::StockLooks,
+        Self::StockLooksStill,
     ];
 
     const fn index(self) -> usize {
@@ -165,6 +171,8 @@ pub struct Counters {
     unknown_ms: Peak,
     restock_ms: Peak,
     refunds_due: AtomicU64,
+    /// Units that are certainly too many or too few.
+    units_off: AtomicU64,
 }
 
 impl Default for Counters {
@@ -178,6 +186,7 @@ impl Default for Counters {
             unknown_ms: Peak::over(UNKNOWN_WINDOW),
             restock_ms: Peak::over(RESTOCK_WINDOW),
             refunds_due: AtomicU64::new(0),
+            units_off: AtomicU64::new(0),
         }
     }
 }
@@ -229,6 +238,15 @@ impl Counters {
 
     pub(super) fn set_refunds_due(&self, count: u64) {
         self.refunds_due.store(count, Ordering::Relaxed);
+    }
+
+    /// Units that are certainly too many or too few, over all SKUs.
+    pub fn units_off(&self) -> u64 {
+        self.units_off.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_units_off(&self, units: u64) {
+        self.units_off.store(units, Ordering::Relaxed);
     }
 
     pub(super) fn set_overdue(&self, lag_ms: u64) {

@@ -13,6 +13,7 @@
 mod archive;
 mod batch;
 mod chore;
+mod conservation;
 mod context;
 mod counters;
 mod finisher;

@@ -8,6 +8,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::archive::Archive;
 use super::chore;
+use super::conservation::Conservation;
 use super::context::{Context, Stop};
 use super::counters::Counters;
 use super::finisher::Finisher;
@@ -85,6 +86,7 @@ impl Writer {
         others.spawn(chore::run(Processes::default(), context.clone()));
         others.spawn(chore::run(Recoveries, context.clone()));
         others.spawn(chore::run(Monitor, context.clone()));
+        others.spawn(chore::run(Conservation::default(), context.clone()));
         others.spawn(chore::run(Parked::default(), context.clone()));
         for overdues in Overdues::tasks(&context) {
             others.spawn(chore::run(overdues, context.clone()));

@@ -221,6 +221,8 @@ async fn each_damage_is_found_by_name_and_repaired_and_nothing_else_is_touched()
     let writer = WriterProcess::working(&world, "");
     due.extend(harm(&world).await);
     world.nothing_owed().await;
+    eventually("the writer sees it itself", || async { writer.metric("rushgate_units_off") > 0 }).await;
+    assert!(writer.log().contains("units do not add up"), "{}", writer.log());
 
     // Without --fix it only tells, also the second time.
     for _ in 0..2 {
@@ -246,6 +248,7 @@ async fn each_damage_is_found_by_name_and_repaired_and_nothing_else_is_touched()
     eventually("writers finish it", || async { world.reconcile(&[]).await.0 == 0 }).await;
     world.nothing_owed().await;
     all_is_equal(&world).await;
+    eventually("the writer sees it, too", || async { writer.metric("rushgate_units_off") == 0 }).await;
     writer.stopped();
 }
 
@@ -311,6 +314,8 @@ async fn nothing_is_found_or_corrected_while_a_healthy_sale_runs() {
     let (code, found) = world.reconcile(&[]).await;
     assert_eq!(code, 0, "{found}");
     let total = &found["activities"][0]["skus"][0];
+    assert_eq!(writer.metric("rushgate_units_off"), 0, "{}", writer.log());
+    assert!(writer.count("stock_looks") > 0 && !writer.log().contains("add up"), "{}", writer.log());
     assert_eq!(
         (&total["total"], &total["reserved"], &total["off"]),
         (&json!(1_600_000), &json!(0), &json!(0))
