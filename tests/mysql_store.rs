@@ -35,6 +35,8 @@ mod payments;
 mod processes;
 #[path = "mysql_store/proxy.rs"]
 mod proxy;
+#[path = "mysql_store/reconcile.rs"]
+mod reconcile;
 #[path = "mysql_store/recovery.rs"]
 mod recovery;
 #[path = "mysql_store/releases.rs"]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rushgate::protocol::{OrderNumber, SkuId};
 use rushgate::stock::calls::{CallBody, Gen, ItemAnswer, ProcessNumber, Reply, SHARDS, ShardId};
-use rushgate::store::redis::{Adopted, Rebuilt, RedisOptions, RedisShards};
+use rushgate::store::redis::{Adopted, MendAt, Mended, Rebuilt, RedisOptions, RedisShards};
 use rushgate::store::slices::{RateExchange, SliceCall, SliceStore};
 use rushgate::store::switches::SwitchStore;
 use rushgate::store::{FeedRead, ReservationStore};
@@ -143,6 +143,18 @@ async fn the_16_shards_spread_over_all_masters_and_feeds_and_groups_work_across_
         }
     }
     assert_all_there(&installation, &acknowledged).await;
+    // A reconciliation finds its way, too: all of this is given to a writer, and not finished.
+    for shard in ShardId::all() {
+        let books = shards.books(shard, ACTIVITY).await.unwrap().unwrap();
+        let marks: BTreeMap<_, _> = books.marks.iter().map(|(user, mark)| (*user, mark.order)).collect();
+        let unfinished = shards.unfinished(shard).await.unwrap();
+        let unfinished: BTreeMap<_, _> =
+            unfinished.into_iter().map(|(user, mark)| (user, mark.order)).collect();
+        assert_eq!(unfinished, marks);
+        let (generation, mended) = (books.generation, books.mended);
+        let mut at = MendAt { shard, generation, mended, activity: ACTIVITY };
+        assert_eq!(shards.mend_units(&mut at, sku(1), 1).await.unwrap(), Mended::By(1));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
