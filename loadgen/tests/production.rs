@@ -47,7 +47,17 @@ fn two_gateways_sell_every_unit_once_and_push_results_on_the_one_that_did_not_se
     let shop = Shop::open(300);
     let gateways = shop.gateways();
     let listening = ["--listen-addr", &gateways, "--listen-share", "0.5", "--push-wait", "30s", "--json"];
-    let output = shop.sale(&[&["--users", "3000", "--connections", "60"], &listening[..]].concat());
+    let args = [&["--users", "3000", "--connections", "60"], &listening[..]].concat();
+    let (output, reports) = std::thread::scope(|scope| {
+        let selling = scope.spawn(|| shop.sale(&args));
+        let reports = shop.reconciled_until(|| selling.is_finished());
+        (selling.join().unwrap(), reports)
+    });
+    // Nothing differs and nothing is corrected while it sells, settles and pulls units from shard to shard.
+    for report in &reports {
+        assert_eq!(report.differences, [], "{report:?}");
+    }
+    assert!(reports.len() > 1, "it was over at once");
     let figures = [("users", 3_000), ("stock", 300), ("orders", 300), ("sold_out", 2_700)];
     let told = assert_figures(&output, &figures);
     let listened = told["listening"].as_u64().unwrap();

@@ -14,7 +14,9 @@ use rushgate::admission::Cidr;
 use rushgate::admission::identity::{IdentitySettings, Verifier, VerifyKey};
 use rushgate::admission::limits::{Limits, LimitsSettings, Rate};
 use rushgate::gateway::{Gateway, Settings};
+use rushgate::orders::reconcile::{ActivityReport, Reconciliation, Stage, Watch};
 use rushgate::orders::{Settings as WriterSettings, Stopped, Writer};
+use rushgate::protocol::ActivityId;
 use rushgate::store::catalog::Eligibility;
 use rushgate::store::redis::{RedisOptions, RedisShards};
 use rushgate::store::shared::{Keeper, KeeperState, SharedStore};
@@ -148,12 +150,32 @@ impl Shop {
         self.gateways.iter().map(serve).collect::<Vec<_>>().join(",")
     }
 
+    /// What reconciliations find, that correct what they find, one after the other until it is over.
+    pub(crate) fn reconciled_until(&self, is_over: impl Fn() -> bool) -> Vec<ActivityReport> {
+        self.runtime.block_on(async {
+            let redis = RedisShards::open(self.redis.clone()).await.unwrap();
+            let sql = MySqlInstallation::open(self.mysql.clone()).await.unwrap();
+            let reconciliation = Reconciliation::new(redis, sql);
+            let mut reports = Vec::new();
+            while !is_over() {
+                reports.push(reconciliation.activity(ActivityId(1), true, &Unwatched).await.unwrap());
+            }
+            reports
+        })
+    }
+
     /// A sale through HAProxy, as a person runs it in the folder of the configuration.
     pub(crate) fn sale(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rushgate-loadgen"));
         command.args(["sale", "--addr", &self.front().to_string(), "--config", "rushgate.toml"]).args(args);
         command.current_dir(self.folder.path()).output().unwrap()
     }
+}
+
+struct Unwatched;
+
+impl Watch for Unwatched {
+    fn at(&self, _: Stage, _: u64, _: u64) {}
 }
 
 impl Drop for Shop {

@@ -100,6 +100,8 @@ impl Reconciliation {
                 tokio::time::sleep(MOVING_PATIENCE).await;
             }
             let seen = findings.identities();
+            // A million orders are not held twice.
+            drop(evidence);
             (evidence, findings) = self.look(id, &short, watch).await?;
             findings.keep(&seen);
         }
