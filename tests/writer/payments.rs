@@ -226,7 +226,7 @@ async fn what_is_paid_there_and_not_here_or_cannot_be_closed_is_told_once_and_ho
     let mut world = World::with_stock(1000).await;
     world.reserve(1..=3).await;
     let (number, user, sku) = (world.next_order(), UserId(4), SkuKey { sku: SkuId(2), ..SKU });
-    let bad = Item { user, sku, order: number, quantity: 1, attempt: 1 };
+    let bad = Item { user, sku, order: number, quantity: 1, attempt: 1, promised: false };
     world.reserve_items(ShardId::of(user), vec![bad]).await;
     let payments = Payments::of(&world);
     let port = ReservedPort::reserve().unwrap();
