@@ -11,7 +11,8 @@ use crate::admin::switches::{SetDone, SetError, SetRequest, SwitchPlace, set, vi
 use crate::admission::identity::IdentityError;
 use crate::admission::risk::Listed;
 use crate::gateway::{Ending, Event, Gateway, PassedEnding, RiskStatus, Rung, Sharing};
-use crate::store::shared::KeeperState;
+use crate::store::breaker::BreakerState;
+use crate::store::shared::{BreakersView, KeeperState};
 use crate::store::switches::Switches;
 
 /// The process's probe: it is asked from the start on, before there is a gateway.
@@ -56,6 +57,7 @@ impl Probe for ServeProbe {
         put_sharing(&mut text, gateway.sharing());
         if let Some(keeper) = keeper {
             put_keeper(&mut text, *keeper.borrow());
+            put_breakers(&mut text, keeper.borrow().breakers);
         }
         let ready = u64::from(self.not_ready().is_empty());
         single(&mut text, "rushgate_ready", "gauge", "1 when clients may come", ready);
@@ -255,6 +257,22 @@ pub(super) fn put_keeper(text: &mut String, state: KeeperState) {
     single(text, "rushgate_last_closed_ms", "gauge", help, state.last_closed_ms);
 }
 
+/// How the circuit breakers stand.
+fn put_breakers(text: &mut String, view: BreakersView) {
+    let BreakersView { redis, sql, redis_opened, sql_opened } = view;
+    let state = |state: BreakerState| match state {
+        BreakerState::Closed => 0,
+        BreakerState::HalfOpen => 1,
+        BreakerState::Open => 2,
+    };
+    let help = "Circuit breakers: 0 closed, 1 half open, 2 open; of several the worst";
+    let states = [("redis", state(redis)), ("database", state(sql))];
+    labelled(text, ("rushgate_breaker_state", "gauge", help), "breaker", states.into_iter());
+    let help = "Times a circuit breaker opened";
+    let opened = [("redis", redis_opened), ("database", sql_opened)];
+    family(text, "rushgate_breaker_opened_total", help, "breaker", opened.into_iter());
+}
+
 pub(super) fn single(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
     // Writing to a String does not fail.
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
@@ -267,7 +285,16 @@ fn family<'a>(
     label: &str,
     values: impl Iterator<Item = (&'a str, u64)>,
 ) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
+    labelled(text, (name, "counter", help), label, values);
+}
+
+fn labelled<'a>(
+    text: &mut String,
+    (name, kind, help): (&str, &str, &str),
+    label: &str,
+    values: impl Iterator<Item = (&'a str, u64)>,
+) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     for (value, count) in values {
         let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {count}");
     }

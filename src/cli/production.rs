@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Failure;
-use crate::config::{Config, PasswordError};
+use crate::config::{self, Config, PasswordError};
+use crate::store::breaker::BreakerRules;
 use crate::store::failures::{Failures, Say};
 use crate::store::redis::{AttemptLimit, RedisOpenError, RedisOptions, RedisShards};
 use crate::store::shared::SharedStore;
@@ -75,7 +76,9 @@ pub(super) async fn open_redis(config: &Config) -> Result<RedisShards, Failure> 
 pub(super) async fn open_shared_store(config: &Config) -> Result<Arc<SharedStore>, Failure> {
     let sql = open_mysql(config).await?;
     let redis = open_redis(config).await?;
-    Ok(Arc::new(SharedStore::new(redis, sql)))
+    let config::Breaker { failures, pause_max, probes } = config.breaker;
+    let rules = BreakerRules { failures, pause_max, probes };
+    Ok(Arc::new(SharedStore::with_breakers(redis, sql, rules)))
 }
 
 /// Tries until it is done or somebody has to mend something first.

@@ -9,6 +9,7 @@
 //! a value: `sources` finds it, `schema` with `rules` says whether it is allowed, `load` puts it into the tree that serde turns
 //! into the structs of `sections`, `cross` looks at keys that depend on each other.
 
+mod breaker;
 mod clients;
 mod cross;
 mod flagging;
@@ -26,6 +27,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::breaker::Breaker;
 pub use self::clients::{Clients, MinVersion};
 pub use self::flagging::{Behaviour, Devices, Effect};
 pub use self::password::PasswordError;
@@ -59,6 +61,8 @@ pub struct Config {
     pub payment: Payment,
     /// Queues in front of the store.
     pub stock: Stock,
+    /// When Redis and the database count as away.
+    pub breaker: Breaker,
     /// Rate limits.
     pub limits: Limits,
     /// Tokens.

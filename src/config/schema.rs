@@ -25,7 +25,7 @@ const fn ms(from: u64, to: u64) -> Rule {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "gateway",
     "admin",
     "store",
@@ -34,6 +34,7 @@ const SECTIONS: [&str; 14] = [
     "writer",
     "payment",
     "stock",
+    "breaker",
     "limits",
     "auth",
     "risk",
@@ -112,6 +113,9 @@ pub(super) const KEYS: &[Key] = &[
     key("stock.call_timeout", ms(10, MINUTE_MS)),
     // The feeds are read every 100 ms though nothing comes in; a view is that old without anything being wrong.
     key("stock.view_lag_max", ms(200, MINUTE_MS)),
+    key("breaker.failures", Rule::Whole(1, 1_000_000)),
+    key("breaker.pause_max", ms(100, HOUR_MS)),
+    key("breaker.probes", Rule::Whole(1, 1_000)),
     key("limits.keys_max", Rule::Whole(1, 100_000_000)),
     key("limits.global.rate_per_s", RATE_PER_S),
     key("limits.global.burst", BURST),

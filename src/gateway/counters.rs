@@ -66,6 +66,8 @@ counted! {
         Eligibility = "eligibility",
         /// Nothing left, by the board.
         Stock = "stock",
+        /// The store is known not to answer.
+        Breaker = "breaker",
         /// The shard's queue is full.
         Queue = "queue",
         /// Not turned away: went to the stock task.

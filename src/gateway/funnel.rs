@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use super::ask::{Ask, Refusal};
 use super::clock::Now;
 use super::counters::Rung;
-use super::door::{Admitted, Door, Ticket};
+use super::door::Door;
 use super::eligibility::{Known, Verdict};
 use super::explain::Explain;
 use super::lookups::Lookups;
@@ -22,13 +22,14 @@ use crate::admission::limits::{Held, LimitedBy, Limits, Rates, Share};
 use crate::admission::risk::Risk;
 use crate::admission::switches::SwitchBoard;
 use crate::protocol::{
-    ActivityId, ActivityInfo, ActivityState, OrderNumber, Reply, SkuId, SkuInfo, SkuKey, Status, StatusClass,
+    ActivityId, ActivityInfo, ActivityState, OrderNumber, Reply, SkuId, SkuInfo, Status, StatusClass,
     StockBand, UserId, activity_flags,
 };
-use crate::stock::{Board, Buyers, Left, Purchase, Standing};
+use crate::stock::{Board, Buyers, Left, Standing};
+use crate::store::gate::Gate;
 
 /// When to come again while nobody can tell who has won: long enough for a feed to be read again.
-const UNKNOWN_RETRY_MS: u32 = 1000;
+pub(super) const UNKNOWN_RETRY_MS: u32 = 1000;
 
 /// Where the answer to a RESULT is.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ pub(super) struct Funnel {
     pub(super) board: Arc<Board>,
     pub(super) on_sale: ArcSwap<OnSale>,
     pub(super) door: Door,
+    pub(super) gate: Arc<Gate>,
     pub(super) lookups: Lookups,
 }
 
@@ -148,26 +150,6 @@ impl Funnel {
             }
         };
         Err(Refusal { rung: Rung::Duplicate, status, hint_ms: 0, reply })
-    }
-
-    fn queue(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
-        let ticket = Ticket {
-            peer: Arc::clone(ask.peer),
-            request_id: ask.request_id,
-            user: ask.user,
-            names_user: ask.names_user,
-        };
-        let purchase = Purchase {
-            user: ask.user,
-            sku: SkuKey { activity: ask.activity, sku: ask.sku },
-            quantity: ask.quantity,
-            patience_ms: ask.patience_ms,
-        };
-        ask.peer.begin();
-        self.door.put(Admitted { ticket, purchase, arrived_ms: now.mono_ms() }).map_err(|_| {
-            ask.peer.abandon();
-            Refusal { rung: Rung::Queue, status: Status::Busy, hint_ms: busy_hint_ms(), reply: Reply::Empty }
-        })
     }
 
     /// The one rate of RESULT and ACTIVITY; `Err` is what a user over it is told.

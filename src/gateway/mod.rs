@@ -44,6 +44,7 @@ mod post;
 mod proxy;
 mod proxy_header;
 mod proxy_trouble;
+mod queueing;
 mod recoveries;
 mod reply_parts;
 mod risk;

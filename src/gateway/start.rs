@@ -95,6 +95,7 @@ impl Gateway {
             buyers: Arc::clone(&buyers),
             board: Arc::clone(&board),
             door: Door::new(settings.stock.queue_items_max),
+            gate: store.gate(),
             lookups,
         };
         let stock = engine(&settings, &registration, &board, &buyers);

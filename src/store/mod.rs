@@ -5,10 +5,12 @@
 //! caller that lost a reply just calls again.
 
 pub mod allow_lists;
+pub mod breaker;
 pub mod catalog;
 pub mod crash_point;
 pub mod devices;
 pub mod failures;
+pub mod gate;
 pub mod redis;
 pub mod risk;
 pub mod sessions;
@@ -18,6 +20,7 @@ pub mod sql;
 pub mod switches;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::UserId;
@@ -158,9 +161,18 @@ pub trait ReservationStore: Send + Sync + 'static {
     }
 }
 
+/// A store that may be known not to answer.
+pub trait GatedStore: Send + Sync + 'static {
+    /// What the store shuts while it is; one that is never shut where a store is in this process.
+    fn gate(&self) -> Arc<gate::Gate> {
+        Arc::default()
+    }
+}
+
 /// Everything that a gateway asks of its store.
 pub trait GatewayStore:
     ReservationStore
+    + GatedStore
     + catalog::Catalogue
     + switches::SwitchStore
     + risk::RiskStore
@@ -173,6 +185,7 @@ pub trait GatewayStore:
 
 impl<S> GatewayStore for S where
     S: ReservationStore
+        + GatedStore
         + catalog::Catalogue
         + switches::SwitchStore
         + risk::RiskStore

@@ -14,7 +14,7 @@ use rushgate::store::sessions::{SessionKey, SessionStore, StoredSession};
 use rushgate::store::slices::SliceStore;
 use rushgate::store::sql::SqliteStore;
 use rushgate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
-use rushgate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
+use rushgate::store::{FeedPositions, FeedRead, GatedStore, Registration, ReservationStore, StoreError};
 use tokio::sync::watch;
 
 pub(crate) struct Gated {
@@ -192,6 +192,8 @@ impl AllowListStore for Gated {
         self.store.listed(activity).await
     }
 }
+
+impl GatedStore for Gated {}
 
 impl SliceStore for Gated {}
 

@@ -16,6 +16,7 @@ mod allow_lists;
 mod archive;
 mod bad_input;
 mod balancer;
+mod breakers;
 #[path = "../gateway/bystander.rs"]
 mod bystander;
 mod conduct;

@@ -31,7 +31,11 @@ struct Doubt {
 }
 
 fn selling(shop: &Shop) -> Serving {
-    let gateway = shop.house.serve(&QUICK);
+    selling_with(shop, &[])
+}
+
+fn selling_with(shop: &Shop, more: &[&str]) -> Serving {
+    let gateway = shop.house.serve(&[&QUICK, more].concat());
     shop.create(1600, &["--opens", "+2s"]);
     shop.drive_loads();
     let mut first = shop.app(&gateway, 1);
@@ -305,7 +309,8 @@ fn a_database_that_is_read_only_ends_the_lease_until_it_can_be_written() {
     let (mariadb, (_redis, options)) =
         runtime.block_on(async { (MariaDb::start().await.unwrap(), own_redis(off()).await) });
     let shop = Shop::with(options, &mariadb);
-    let gateway = selling(&shop);
+    // What a breaker would refuse has to be in doubt here.
+    let gateway = selling_with(&shop, &["breaker.failures=1000"]);
     runtime.block_on(mariadb.set_read_only(true)).unwrap();
     eventually("it says why", || gateway.get("/readyz").1.contains("cannot renew with the database"));
     assert!(gateway.log().contains("the database is read-only"), "{}", gateway.log());

@@ -62,6 +62,11 @@ impl RedisShards {
         Self { inner: Arc::new(inner) }
     }
 
+    /// Whether its shards may be on several nodes.
+    pub fn is_cluster(&self) -> bool {
+        self.inner.options.cluster
+    }
+
     /// Runs one function of a shard.
     pub(super) async fn function(
         &self,

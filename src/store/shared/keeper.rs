@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 
+use super::breakers::{Breakers, BreakersView};
 use super::lease::Lease;
 use super::recovery::{self, Recovered};
 use crate::stock::calls::{ProcessNumber, RecoveryCall};
+use crate::store::breaker::{BreakerRules, BreakerState};
 use crate::store::failures::{Failures, Say};
 use crate::store::redis::RedisShards;
 use crate::store::sql::mysql::{MySqlInstallation, ProcessKind, Renewal};
@@ -45,6 +47,8 @@ pub struct KeeperState {
     pub last_closed_ms: u64,
     /// Reservations given up because no unit was left for them, over all recoveries led.
     pub promises_broken: u64,
+    /// Of the circuit breakers.
+    pub breakers: BreakersView,
 }
 
 impl KeeperState {
@@ -53,6 +57,8 @@ impl KeeperState {
         let reasons = [
             (!self.holds_lease, "cannot renew with the database"),
             (self.shards_closed || self.recovery_runs, "a shard is being recovered"),
+            (self.breakers.redis != BreakerState::Closed, "the circuit breaker of redis is open"),
+            (self.breakers.sql != BreakerState::Closed, "the circuit breaker of the database is open"),
         ];
         reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason))
     }
@@ -64,21 +70,27 @@ pub(super) struct Told {
     pub(super) lease: Lease,
     pub(super) recovery: watch::Sender<Option<RecoveryCall>>,
     pub(super) state: watch::Sender<KeeperState>,
+    pub(super) breakers: Breakers,
     suspicion: Notify,
 }
 
-impl Default for Told {
-    fn default() -> Self {
+impl Told {
+    pub(super) fn new(rules: BreakerRules, is_cluster: bool) -> Self {
         Self {
+            breakers: Breakers::new(rules, is_cluster),
             lease: Lease::new(),
             recovery: watch::Sender::new(None),
             state: watch::Sender::default(),
             suspicion: Notify::new(),
         }
     }
-}
 
-impl Told {
+    /// A breaker is another.
+    pub(super) fn tell_breakers(&self) {
+        let breakers = self.breakers.view();
+        self.state.send_if_modified(|state| std::mem::replace(&mut state.breakers, breakers) != breakers);
+    }
+
     /// A shard may be closed.
     pub(super) fn suspect(&self) {
         self.suspicion.notify_one();
@@ -111,7 +123,9 @@ impl Keeper {
         redis: RedisShards,
         sql: MySqlInstallation,
     ) -> Result<(Registration, Self), StoreError> {
-        Self::register(redis, sql, ProcessKind::Writer, Arc::default()).await
+        // Nobody waits at a writer: it retries by itself, and its breakers are not looked at.
+        let told = Arc::new(Told::new(BreakerRules::default(), false));
+        Self::register(redis, sql, ProcessKind::Writer, told).await
     }
 
     async fn register(
@@ -154,6 +168,9 @@ impl Keeper {
             Ok(renewed) => renewed,
             Err(_) => Err(StoreError::Unavailable("the heartbeat was not taken in time".to_owned())),
         };
+        if self.kind == ProcessKind::Gateway && self.told.breakers.renewed(renewed.as_ref().err()) {
+            self.told.tell_breakers();
+        }
         match renewed {
             Ok(Some(Renewal { generation, recovery })) => {
                 if let Some(failures) = self.failures.succeeded() {

@@ -5,8 +5,9 @@
 //! [`SharedStore`] is what a gateway is given; [`Keeper`] is its task (writers run one too): it renews the heartbeat
 //! and, when shards are closed, tries to lead their recovery. Neither ever decides about a unit: scripts in Redis and
 //! transactions in SQL do. While SQL is away the lease runs out and nothing is acknowledged; while Redis is away
-//! every call fails and is repeated; neither loses anything.
+//! every call fails and is repeated; neither loses anything. Circuit breakers shut the gate to new purchases meanwhile.
 
+mod breakers;
 mod devices;
 mod keeper;
 mod lease;
@@ -16,5 +17,6 @@ mod risk;
 mod store;
 mod units;
 
+pub use breakers::BreakersView;
 pub use keeper::{Keeper, KeeperState};
 pub use store::SharedStore;

@@ -14,13 +14,15 @@ use super::keeper::{Keeper, Told};
 use crate::protocol::{ActivityId, OrderState, UserId};
 use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, ShardId, Snapshot};
 use crate::store::allow_lists::{AllowListStore, ListChange, ListState, Listed, WholeList};
+use crate::store::breaker::BreakerRules;
 use crate::store::catalog::{Activity, Catalogue, Ended};
+use crate::store::gate::Gate;
 use crate::store::redis::RedisShards;
 use crate::store::sessions::{SessionKey, SessionStore, StoredSession};
 use crate::store::slices::{SliceCall, SliceReply, SliceStore};
 use crate::store::sql::mysql::{FailOutcome, MySqlInstallation};
 use crate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
-use crate::store::{FeedPositions, FeedRead, HandIn, Registration, ReservationStore, StoreError};
+use crate::store::{FeedPositions, FeedRead, GatedStore, HandIn, Registration, ReservationStore, StoreError};
 
 /// What a gateway of the shared form works on.
 #[derive(Clone, Debug)]
@@ -34,7 +36,13 @@ pub struct SharedStore {
 impl SharedStore {
     /// Composes the two; nothing runs before [`register`](ReservationStore::register).
     pub fn new(redis: RedisShards, sql: MySqlInstallation) -> Self {
-        Self { redis, sql, told: Arc::default(), keeper: Arc::default() }
+        Self::with_breakers(redis, sql, BreakerRules::default())
+    }
+
+    /// The same, with circuit breakers that open and close by these rules.
+    pub fn with_breakers(redis: RedisShards, sql: MySqlInstallation, rules: BreakerRules) -> Self {
+        let told = Arc::new(Told::new(rules, redis.is_cluster()));
+        Self { redis, sql, told, keeper: Arc::default() }
     }
 
     /// The shards in Redis.
@@ -74,6 +82,13 @@ impl SharedStore {
              see whether the database can be reached"
                 .to_owned(),
         ))
+    }
+
+    /// What a call, or a party of calls whose first this is, came to at Redis.
+    fn called(&self, shard: ShardId, outcome: &Result<Reply, StoreError>) {
+        if self.told.breakers.called(shard, outcome) {
+            self.told.tell_breakers();
+        }
     }
 
     /// What a reply is worth while the lease stands as it does.
@@ -116,7 +131,9 @@ impl ReservationStore for SharedStore {
     }
 
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
-        self.believed(self.redis.call(call).await?)
+        let outcome = self.redis.call(call).await;
+        self.called(call.shard, &outcome);
+        self.believed(outcome?)
     }
 
     fn together(&self, calls: Vec<Call>) -> Vec<Vec<Call>> {
@@ -125,6 +142,11 @@ impl ReservationStore for SharedStore {
 
     async fn call_together(&self, calls: &[Call]) -> Vec<Result<Reply, StoreError>> {
         let outcomes = self.redis.call_together(calls).await;
+        // One that was answered says that the others' failure is not the server's silence.
+        let first = outcomes.iter().position(Result::is_ok).unwrap_or_default();
+        if let (Some(call), Some(outcome)) = (calls.get(first), outcomes.get(first)) {
+            self.called(call.shard, outcome);
+        }
         outcomes.into_iter().map(|outcome| self.believed(outcome?)).collect()
     }
 
@@ -149,6 +171,9 @@ impl ReservationStore for SharedStore {
         wait: Duration,
     ) -> Result<Vec<(ShardId, FeedRead)>, StoreError> {
         let mut reads = self.redis.read_feeds(after, wait).await.inspect_err(|_| self.told.suspect())?;
+        if self.told.breakers.fed(&reads) {
+            self.told.tell_breakers();
+        }
         let generation = self.acknowledge()?;
         if reads.iter().any(|(_, read)| *read == FeedRead::Unread) {
             self.told.suspect();
@@ -205,6 +230,12 @@ impl ReservationStore for SharedStore {
             }
             FailOutcome::Stands(mark) => mark,
         })
+    }
+}
+
+impl GatedStore for SharedStore {
+    fn gate(&self) -> Arc<Gate> {
+        Arc::clone(self.told.breakers.gate())
     }
 }
 
@@ -290,6 +321,7 @@ impl Catalogue for SharedStore {
 
     /// Whoever holds no lease may still read: what SQL says is what is.
     async fn order_of(&self, user: UserId, activity: ActivityId) -> Result<Option<Mark>, StoreError> {
+        self.told.breakers.spares_sql()?;
         self.sql.order_of(user, activity).await
     }
 

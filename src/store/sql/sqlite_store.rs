@@ -21,7 +21,7 @@ use crate::protocol::{ActivityId, UserId};
 use crate::stock::calls::{Call, Event, Gen, Mark, Reply, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::slices::SliceStore;
-use crate::store::{FeedPositions, FeedRead, Registration, ReservationStore, StoreError};
+use crate::store::{FeedPositions, FeedRead, GatedStore, Registration, ReservationStore, StoreError};
 
 /// Jobs that wait for the writer task; senders wait when it is full.
 const JOBS_MAX: usize = 1024;
@@ -131,6 +131,9 @@ impl ReservationStore for SqliteStore {
         self.feeds.events(after)
     }
 }
+
+/// Its file is on this machine: what it does not answer, it does not answer to anybody.
+impl GatedStore for SqliteStore {}
 
 /// One gateway serves a folder: its rates are its own.
 impl SliceStore for SqliteStore {}
