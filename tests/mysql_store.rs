@@ -43,6 +43,8 @@ mod recovery;
 mod releases;
 #[path = "mysql_store/reservation.rs"]
 mod reservation;
+#[path = "mysql_store/reserve.rs"]
+mod reserve;
 #[path = "mysql_store/settlement.rs"]
 mod settlement;
 #[path = "mysql_store/trouble.rs"]

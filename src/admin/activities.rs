@@ -7,6 +7,7 @@
 
 mod connection;
 mod error;
+mod reserve;
 mod validate;
 mod views;
 
@@ -22,9 +23,11 @@ use crate::store::sql::mysql::{MySqlOptions, MySqlRefused};
 use crate::store::sql::{IfMissing, NewLoad};
 
 pub use error::{ActivityError, Problems};
+pub use reserve::NewReserve;
 pub use validate::{NAME_CHARS_MAX, NewActivity, NewSku, PRICE_MAX};
 pub use views::{
-    ActivityDetail, ActivityView, AppliedBy, Created, LoadView, Preheated, SkuDetail, SkuView, StockChange,
+    ActivityDetail, ActivityView, AppliedBy, Created, LoadView, Preheated, ReserveView, SkuDetail, SkuView,
+    StockChange,
 };
 
 /// How long a command waits for the serving gateway to apply what it wrote.
@@ -51,6 +54,15 @@ impl Activities {
     /// Creates an activity and loads its stock. Creates the data folder when it is missing. On the production store
     /// the stock is loaded here only where the opening is so near that a writer would do it now.
     pub async fn create(&self, new: &NewActivity) -> Result<Created, ActivityError> {
+        self.create_holding(new, &[]).await
+    }
+
+    /// The same, with units of its stock that are held back from Redis.
+    pub async fn create_holding(
+        &self,
+        new: &NewActivity,
+        reserves: &[NewReserve],
+    ) -> Result<Created, ActivityError> {
         let preheat_at_ms = self.preheat_at_ms(new);
         let mut problems = Vec::new();
         if self.is_server() && new.opens_at_ms <= now_ms() {
@@ -60,8 +72,12 @@ impl Activities {
                     .to_owned(),
             );
         }
-        let activity = match new.validate() {
-            Ok(activity) if problems.is_empty() => activity,
+        let checked = new.validate().and_then(|activity| {
+            let held = reserve::check(&activity, reserves, self.is_server())?;
+            Ok((activity, held))
+        });
+        let (activity, held) = match checked {
+            Ok(checked) if problems.is_empty() => checked,
             other => {
                 let found = other.err().unwrap_or_default();
                 problems = found.into_iter().chain(problems).chain(self.taken(new.id).await).collect();
@@ -69,7 +85,7 @@ impl Activities {
             }
         };
         let mut connection = self.place.connect(IfMissing::Create).await?;
-        let mut loads = connection.create(&activity, new.pay_within_ms).await?;
+        let mut loads = connection.create(&activity, new.pay_within_ms, &held).await?;
         let is_left_to_writers = preheat_at_ms.is_some_and(|at_ms| at_ms > now_ms());
         if self.is_server() && !is_left_to_writers {
             loads = connection.preheat(activity.id).await?;
@@ -168,6 +184,21 @@ impl Activities {
         self.change_stock(id, sku, units, NewLoad::Remove).await
     }
 
+    /// Takes units out of the reserve, as far as they are free, and adds them to what Redis sells.
+    pub async fn stock_from_reserve(
+        &self,
+        id: u64,
+        sku: u64,
+        units: u64,
+    ) -> Result<StockChange, ActivityError> {
+        let mut connection = self.connect().await?;
+        let (key, units) = changed(&mut connection, id, sku, units).await?;
+        let (load, _) = connection.hand_over(key, units).await?;
+        let applied = connection.settle(&load, PATIENCE).await?;
+        connection.close().await;
+        Ok(StockChange::new(key, load, units, applied, AppliedBy::Writer))
+    }
+
     async fn change_stock(
         &self,
         id: u64,
@@ -176,15 +207,7 @@ impl Activities {
         load: fn(u32) -> NewLoad,
     ) -> Result<StockChange, ActivityError> {
         let mut connection = self.connect().await?;
-        let found = find(&mut connection, id, sku).await?;
-        let units = validate::units(units);
-        let (key, units) = match (found, units) {
-            (Ok(key), Ok(units)) => (key, units),
-            (found, units) => {
-                let problems = found.err().into_iter().chain(units.err()).collect();
-                return Err(ActivityError::Invalid(Problems(problems)));
-            }
-        };
+        let (key, units) = changed(&mut connection, id, sku, units).await?;
         let id = connection.write_load(key, load(units)).await?;
         let applied = connection.settle(&id, PATIENCE).await?;
         connection.close().await;
@@ -254,6 +277,22 @@ async fn pending(connection: &mut Connection, loads: Vec<String>) -> Result<Vec<
         }
     }
     Ok(pending)
+}
+
+/// The SKU and the units of a change, or all that is wrong with them.
+async fn changed(
+    connection: &mut Connection,
+    id: u64,
+    sku: u64,
+    units: u64,
+) -> Result<(SkuKey, u32), ActivityError> {
+    match (find(connection, id, sku).await?, validate::units(units)) {
+        (Ok(key), Ok(units)) => Ok((key, units)),
+        (found, units) => {
+            let problems = found.err().into_iter().chain(units.err()).collect();
+            Err(ActivityError::Invalid(Problems(problems)))
+        }
+    }
 }
 
 async fn find(

@@ -38,7 +38,12 @@ pub async fn serve<P: Probe>(listener: TcpListener, probe: Arc<P>) -> std::io::R
 async fn ready<P: Probe>(State(probe): State<Arc<P>>) -> Response {
     let reasons = probe.not_ready();
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json(status, &serde_json::json!({ "ready": reasons.is_empty(), "reasons": reasons }))
+    let mut body = serde_json::json!({ "ready": reasons.is_empty(), "reasons": reasons });
+    let notes = probe.notes();
+    if let Some(body) = body.as_object_mut().filter(|_| !notes.is_empty()) {
+        body.insert("notes".to_owned(), notes.into());
+    }
+    json(status, &body)
 }
 
 async fn metrics<P: Probe>(State(probe): State<Arc<P>>) -> Response {

@@ -18,6 +18,10 @@ use crate::protocol::UserId;
 pub trait Probe: Send + Sync + 'static {
     /// Why it should not be sent clients; empty when it may.
     fn not_ready(&self) -> Vec<&'static str>;
+    /// What is not as usual, though it works.
+    fn notes(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
     /// Its metrics, in the Prometheus text format 0.0.4.
     fn metrics(&self) -> String;
     /// The switches that it obeys; `None` where it obeys none, or is not there yet.

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::switches::{Switch, SwitchBoard, SwitchError};
 use crate::store::StoreError;
-use crate::store::redis::RedisShards;
+use crate::store::modes::is_kept_in_sql;
+use crate::store::shared::InstallationSwitches;
+use crate::store::sql::mysql::MySqlInstallation;
 use crate::store::sql::{SqliteStore, SwitchFolder};
 use crate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
 
@@ -33,6 +35,11 @@ pub enum SetError {
         /// What is wrong with it.
         problem: String,
     },
+    /// There is nobody to obey it.
+    #[error(
+        "{0} is for the production store (store.kind = \"redis\"), which has a choice; nothing was changed"
+    )]
+    NotHere(String),
     /// The store did not answer; the switch may be set all the same.
     #[error("the switch may or may not be set: {0}")]
     Store(#[from] StoreError),
@@ -116,6 +123,9 @@ pub fn views(switches: Switches) -> Vec<SwitchView> {
 pub async fn set<S: SwitchStore>(store: &S, request: SetRequest) -> Result<SetDone, SetError> {
     let SetRequest { name, value, who, why } = request;
     Switch::parse(&name, &value)?;
+    if !store.keeps(&name) {
+        return Err(SetError::NotHere(name));
+    }
     for (what, text, chars_max) in [("who", &who, WHO_CHARS_MAX), ("why", &why, WHY_CHARS_MAX)] {
         check_text(text, chars_max).map_err(|problem| SetError::Text { what, problem })?;
     }
@@ -145,16 +155,27 @@ pub enum SwitchPlace {
     Served(Arc<SqliteStore>),
     /// A data folder, whoever serves from it.
     Folder(SwitchFolder),
-    /// The production store's Redis.
-    Redis(RedisShards),
+    /// The production store's Redis and database.
+    Installation(Box<InstallationSwitches>),
+    /// Its database alone, which has those that are set while Redis is away.
+    Database(MySqlInstallation),
 }
 
 impl SwitchStore for SwitchPlace {
+    fn keeps(&self, name: &str) -> bool {
+        match self {
+            Self::Served(_) | Self::Folder(_) => !is_kept_in_sql(name),
+            Self::Installation(_) => true,
+            Self::Database(_) => is_kept_in_sql(name),
+        }
+    }
+
     async fn switches(&self) -> Result<Switches, StoreError> {
         match self {
             Self::Served(store) => store.switches().await,
             Self::Folder(folder) => folder.switches().await,
-            Self::Redis(redis) => redis.switches().await,
+            Self::Installation(both) => both.switches().await,
+            Self::Database(sql) => sql.switches().await,
         }
     }
 
@@ -162,7 +183,8 @@ impl SwitchStore for SwitchPlace {
         match self {
             Self::Served(store) => store.set_switch(new).await,
             Self::Folder(folder) => folder.set_switch(new).await,
-            Self::Redis(redis) => redis.set_switch(new).await,
+            Self::Installation(both) => both.set_switch(new).await,
+            Self::Database(sql) => sql.set_switch(new).await,
         }
     }
 
@@ -170,7 +192,8 @@ impl SwitchStore for SwitchPlace {
         match self {
             Self::Served(store) => store.switch_changes(after, wait).await,
             Self::Folder(folder) => folder.switch_changes(after, wait).await,
-            Self::Redis(redis) => redis.switch_changes(after, wait).await,
+            Self::Installation(both) => both.switch_changes(after, wait).await,
+            Self::Database(sql) => sql.switch_changes(after, wait).await,
         }
     }
 }
@@ -178,6 +201,16 @@ impl SwitchStore for SwitchPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::switches::StockMode;
+    use crate::store::modes;
+
+    #[test]
+    fn what_the_mode_can_be_switched_to_is_what_stores_obey() {
+        for mode in StockMode::ALL {
+            assert!(modes::StockMode::of(mode.name()).is_some(), "{}", mode.name());
+            assert!(Switch::parse(modes::STOCK_MODE, mode.name()).is_ok());
+        }
+    }
 
     #[test]
     fn who_and_why_are_one_line_of_text() {

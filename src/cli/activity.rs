@@ -3,13 +3,15 @@
 use std::fmt::Write as _;
 
 pub(super) use super::activity_args::ActivityArgs;
-use super::activity_args::{ActivityCommand, CreateArgs, StockCommand};
+use super::activity_args::{ActivityCommand, CreateArgs, StockCommand, Units};
 use super::activity_place::{activities, failure};
 use super::output::print_or_json as show;
 use super::startup::runtime;
 use super::times::time_text;
 use super::{Failure, allow, output};
-use crate::admin::activities::{ActivityDetail, ActivityView, Created, NewActivity, Preheated, StockChange};
+use crate::admin::activities::{
+    ActivityDetail, ActivityView, Created, NewActivity, Preheated, ReserveView, StockChange,
+};
 use crate::store::catalog::Eligibility;
 
 /// Runs the command.
@@ -63,19 +65,28 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
         }
         ActivityCommand::Allow(args) => allow::run(args).await,
         ActivityCommand::Stock(args) => {
-            let (removes, units) = match args.command {
-                StockCommand::Add(units) => (false, units),
-                StockCommand::Remove(units) => (true, units),
-            };
-            let (activities, json) = activities(units.common)?;
-            let change = if removes {
-                activities.stock_remove(units.id, units.sku, units.amount).await
-            } else {
-                activities.stock_add(units.id, units.sku, units.amount).await
-            };
-            show(json, &change.map_err(failure)?, StockChange::to_string)
+            let (change, json) = change_stock(args.command).await?;
+            show(json, &change, StockChange::to_string)
         }
     }
+}
+
+async fn change_stock(command: StockCommand) -> Result<(StockChange, bool), Failure> {
+    let (change, json) = match command {
+        StockCommand::Add(Units { id, sku, amount, common }) => {
+            let (activities, json) = activities(common)?;
+            (activities.stock_add(id, sku, amount).await, json)
+        }
+        StockCommand::Remove(Units { id, sku, amount, common }) => {
+            let (activities, json) = activities(common)?;
+            (activities.stock_remove(id, sku, amount).await, json)
+        }
+        StockCommand::FromReserve(Units { id, sku, amount, common }) => {
+            let (activities, json) = activities(common)?;
+            (activities.stock_from_reserve(id, sku, amount).await, json)
+        }
+    };
+    Ok((change.map_err(failure)?, json))
 }
 
 async fn create(args: CreateArgs) -> Result<(), Failure> {
@@ -91,7 +102,7 @@ async fn create(args: CreateArgs) -> Result<(), Failure> {
         eligibility: Eligibility { rule: args.eligibility, allow_list: args.allow_list },
         skus: args.sku,
     };
-    let created = activities.create(&new).await.map_err(failure)?;
+    let created = activities.create_holding(&new, &args.fallback_reserve).await.map_err(failure)?;
     show(json, &created, created_text)
 }
 
@@ -190,6 +201,9 @@ fn detail_text(activity: &ActivityDetail) -> String {
             sku.sold,
             if orders.is_empty() { "none".to_owned() } else { orders.join(", ") },
         );
+        if let Some(ReserveView { total, free, sold }) = sku.reserve {
+            let _ = writeln!(text, "        fallback reserve: {total}, {free} free, {sold} sold");
+        }
         for load in &sku.pending_loads {
             let _ = writeln!(text, "        pending: {} {} ({})", load.kind, load.units, load.id);
         }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::allow_args::AllowArgs;
 use super::data_args::{Common, One};
 use super::times::parse_time;
-use crate::admin::activities::NewSku;
+use crate::admin::activities::{NewReserve, NewSku};
 use crate::config::parse_duration;
 
 /// Arguments of `activity`.
@@ -52,6 +52,10 @@ pub(super) struct CreateArgs {
     /// An article: number, units, price in minor units, and a name if you like; may be repeated
     #[arg(long, required = true, value_name = "SKU:STOCK:PRICE[:NAME]", value_parser = parse_sku)]
     pub(super) sku: Vec<NewSku>,
+    /// Units of an SKU's stock that are never loaded into Redis, to be sold from the database while Redis is away (see
+    /// the switch stock.mode); may be repeated
+    #[arg(long, value_name = "SKU:UNITS", value_parser = parse_reserve)]
+    pub(super) fallback_reserve: Vec<NewReserve>,
     /// When it opens: now, +10m, or 2026-11-11T00:00:00Z
     #[arg(long, default_value = "now", value_parser = parse_time)]
     pub(super) opens: u64,
@@ -112,6 +116,8 @@ pub(super) enum StockCommand {
     Add(Units),
     /// Remove units, as far as they are free
     Remove(Units),
+    /// Add units of the fallback reserve to what Redis sells, as far as they are free
+    FromReserve(Units),
 }
 
 #[derive(Debug, Args)]
@@ -125,6 +131,13 @@ pub(super) struct Units {
     pub(super) amount: u64,
     #[command(flatten)]
     pub(super) common: Common,
+}
+
+fn parse_reserve(text: &str) -> Result<NewReserve, String> {
+    let numbers =
+        text.split_once(':').and_then(|(sku, units)| Some((sku.parse().ok()?, units.parse().ok()?)));
+    let (sku, units) = numbers.ok_or_else(|| format!("{text:?} is not SKU:UNITS, such as 1:20"))?;
+    Ok(NewReserve { sku, units })
 }
 
 fn parse_sku(text: &str) -> Result<NewSku, String> {

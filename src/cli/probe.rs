@@ -50,6 +50,11 @@ impl Probe for ServeProbe {
         keeper.iter().flat_map(KeeperState::not_ready).chain(gateway.not_ready()).collect()
     }
 
+    fn notes(&self) -> Vec<&'static str> {
+        let sells = self.0.get().is_some_and(|serving| serving.gateway.sells_the_reserve());
+        sells.then_some("purchases are sold from the reserve in the database").into_iter().collect()
+    }
+
     fn metrics(&self) -> String {
         let Some(Serving { gateway, keeper, .. }) = self.0.get() else { return String::new() };
         let mut text = metrics(gateway);
@@ -116,6 +121,7 @@ const EVENTS: &[(&str, &str, Event)] = &[
     ("rushgate_pushes_total", "RESULT_PUSH frames handed to a connection", Event::Push),
     ("rushgate_store_calls_total", "Calls that the store answered", Event::CallAnswered),
     ("rushgate_store_calls_repeated_total", "Calls without a reply, repeated", Event::CallRepeated),
+    ("rushgate_reserve_sold_total", "Purchases sold from the reserve", Event::SoldFromReserve),
     ("rushgate_archive_lookups_total", "RESULTs answered from the database", Event::LookedUp),
     ("rushgate_recoveries_total", "Recoveries that took this gateway's marks in time", Event::HandedIn),
     ("rushgate_promises_offered_total", "Orders offered again after a recovery", Event::OfferedAgain),
@@ -259,7 +265,7 @@ pub(super) fn put_keeper(text: &mut String, state: KeeperState) {
 
 /// How the circuit breakers stand.
 fn put_breakers(text: &mut String, view: BreakersView) {
-    let BreakersView { redis, sql, redis_opened, sql_opened } = view;
+    let BreakersView { redis, sql, redis_opened, sql_opened, database_shards, mode_changes, .. } = view;
     let state = |state: BreakerState| match state {
         BreakerState::Closed => 0,
         BreakerState::HalfOpen => 1,
@@ -271,6 +277,10 @@ fn put_breakers(text: &mut String, view: BreakersView) {
     let help = "Times a circuit breaker opened";
     let opened = [("redis", redis_opened), ("database", sql_opened)];
     family(text, "rushgate_breaker_opened_total", help, "breaker", opened.into_iter());
+    let help = "Shards whose purchases are sold from the reserve in the database";
+    single(text, "rushgate_stock_database_shards", "gauge", help, database_shards.into());
+    let help = "Times that what purchases are sold from became another";
+    single(text, "rushgate_stock_mode_changes_total", "counter", help, mode_changes);
 }
 
 pub(super) fn single(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {

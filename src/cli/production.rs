@@ -13,7 +13,7 @@ use crate::config::{self, Config, PasswordError};
 use crate::store::breaker::BreakerRules;
 use crate::store::failures::{Failures, Say};
 use crate::store::redis::{AttemptLimit, RedisOpenError, RedisOptions, RedisShards};
-use crate::store::shared::SharedStore;
+use crate::store::shared::{DegradingRules, SharedStore};
 use crate::store::sql::mysql::{MySqlInstallation, MySqlOpenError, MySqlOptions};
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -76,9 +76,12 @@ pub(super) async fn open_redis(config: &Config) -> Result<RedisShards, Failure> 
 pub(super) async fn open_shared_store(config: &Config) -> Result<Arc<SharedStore>, Failure> {
     let sql = open_mysql(config).await?;
     let redis = open_redis(config).await?;
-    let config::Breaker { failures, pause_max, probes } = config.breaker;
-    let rules = BreakerRules { failures, pause_max, probes };
-    Ok(Arc::new(SharedStore::with_breakers(redis, sql, rules)))
+    let config::Breaker { failures, pause_max, probes, database_after } = config.breaker;
+    let rules = DegradingRules {
+        breaker: BreakerRules { failures, pause_max, probes },
+        database_after: (!database_after.is_zero()).then_some(database_after),
+    };
+    Ok(Arc::new(SharedStore::degrading(redis, sql, rules)))
 }
 
 /// Tries until it is done or somebody has to mend something first.

@@ -108,7 +108,7 @@ impl ServedStore for SharedStore {
     }
 
     fn switch_place(self: &Arc<Self>) -> SwitchPlace {
-        SwitchPlace::Redis(self.redis().clone())
+        SwitchPlace::Installation(Box::new(self.switch_store()))
     }
 
     fn risk_place(self: &Arc<Self>) -> RiskPlace {

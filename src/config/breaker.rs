@@ -18,10 +18,13 @@ pub struct Breaker {
     pub pause_max: Duration,
     /// Probes in a row that close it.
     pub probes: u32,
+    /// For how long Redis has to be away before the reserve is sold by itself; 0 = never.
+    #[serde(with = "text::duration")]
+    pub database_after: Duration,
 }
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { failures: 5, pause_max: Duration::from_secs(30), probes: 3 }
+        Self { failures: 5, pause_max: Duration::from_secs(30), probes: 3, database_after: Duration::ZERO }
     }
 }

@@ -116,6 +116,7 @@ pub(super) const KEYS: &[Key] = &[
     key("breaker.failures", Rule::Whole(1, 1_000_000)),
     key("breaker.pause_max", ms(100, HOUR_MS)),
     key("breaker.probes", Rule::Whole(1, 1_000)),
+    key("breaker.database_after", ms(0, 24 * HOUR_MS)),
     key("limits.keys_max", Rule::Whole(1, 100_000_000)),
     key("limits.global.rate_per_s", RATE_PER_S),
     key("limits.global.burst", BURST),

@@ -104,7 +104,7 @@ impl Conversation {
         out_bytes_max: usize,
     ) -> Answered {
         let answered = self.answer_frames(now, bytes, out, out_bytes_max);
-        self.session.knock.settle(&self.session.worker.core.funnel.door);
+        self.session.knock.settle(self.session.worker.core.funnel.doors());
         answered
     }
 

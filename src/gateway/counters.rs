@@ -151,6 +151,8 @@ counted! {
         CallAnswered = "call_answered",
         /// A call to the store got no reply in time and was repeated.
         CallRepeated = "call_repeated",
+        /// QUEUED was said to a unit of the reserve in the database.
+        SoldFromReserve = "sold_from_reserve",
         /// A RESULT was looked up in the database.
         LookedUp = "looked_up",
         /// Marks were handed in for a recovery, in time.

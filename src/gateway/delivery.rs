@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::counters::{Event, PassedEnding, Sheet};
+use super::desk::Sells;
 use super::door::Ticket;
 use super::post::Round;
 use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
@@ -25,11 +26,12 @@ const ANSWERS_PER_ROUND: usize = 2048;
 pub(super) struct Delivery {
     core: Arc<Core>,
     sheet: Arc<Sheet>,
+    sells: Sells,
 }
 
 impl Delivery {
-    pub(super) const fn new(core: Arc<Core>, sheet: Arc<Sheet>) -> Self {
-        Self { core, sheet }
+    pub(super) const fn new(core: Arc<Core>, sheet: Arc<Sheet>, sells: Sells) -> Self {
+        Self { core, sheet, sells }
     }
 
     /// Answers, then pushes. An order's news that are the next to be pushed when it is answered go right behind, with
@@ -39,6 +41,7 @@ impl Delivery {
         let mut pushed: u64 = 0;
         let mut round = Round::default();
         for (nth, (ticket, outcome)) in (1..).zip(outcomes) {
+            let outcome = self.sells.told(outcome);
             self.answer(&ticket, outcome, &mut round);
             let answered = outcome.order();
             let with_it = news.next_if(|(_, mark)| Some(mark.order) == answered);
@@ -74,6 +77,7 @@ impl Delivery {
         };
         self.sheet.status(status);
         if status == Status::Queued {
+            self.sheet.event(Event::SoldFromReserve, u64::from(self.sells == Sells::Reserve));
             crash_point::pass("gateway.before_queued");
         }
         ticket.peer.answer(Opcode::Buy, ticket.request_id, status, hint_ms, &reply, round);

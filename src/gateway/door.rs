@@ -113,10 +113,10 @@ impl Knock {
         self.0.set(true);
     }
 
-    /// Wakes the stock task if a knock is owed.
-    pub(super) fn settle(&self, door: &Door) {
+    /// Wakes the stock tasks behind these doors if a knock is owed.
+    pub(super) fn settle<'a>(&self, doors: impl Iterator<Item = &'a Door>) {
         if self.0.take() {
-            door.wake.notify_one();
+            doors.for_each(|door| door.wake.notify_one());
         }
     }
 }

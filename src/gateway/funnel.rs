@@ -17,6 +17,7 @@ use super::explain::Explain;
 use super::lookups::Lookups;
 use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
+use super::reserve::Reserve;
 use super::view::View;
 use crate::admission::limits::{Held, LimitedBy, Limits, Rates, Share};
 use crate::admission::risk::Risk;
@@ -48,12 +49,25 @@ pub(super) struct Funnel {
     pub(super) buyers: Arc<Buyers>,
     pub(super) board: Arc<Board>,
     pub(super) on_sale: ArcSwap<OnSale>,
-    pub(super) door: Door,
+    pub(super) door: Arc<Door>,
     pub(super) gate: Arc<Gate>,
+    pub(super) reserve: Option<Reserve>,
     pub(super) lookups: Lookups,
 }
 
 impl Funnel {
+    /// How the user stands, whoever has sold to him.
+    fn standing(&self, activity: ActivityId, user: UserId) -> Option<Standing> {
+        let of_store = self.buyers.standing(activity, user);
+        self.reserve.as_ref().map_or(of_store, |reserve| reserve.standing(of_store, activity, user))
+    }
+
+    /// The doors at which somebody may have been put by a wake.
+    pub(super) fn doors(&self) -> impl Iterator<Item = &Door> {
+        let reserve = self.reserve.as_ref().filter(|_| self.gate.uses_database());
+        std::iter::once(&*self.door).chain(reserve.map(|reserve| &*reserve.door))
+    }
+
     /// What the requests of one wake go by.
     pub(super) fn view(&self) -> View {
         View::new(&self.buyers, &self.on_sale)
@@ -136,7 +150,7 @@ impl Funnel {
 
     /// Nothing below may turn a winner away: not a closed entry, not "sold out".
     fn duplicate(&self, on_sale: &OnSale, ask: &Ask<'_>) -> Result<(), Refusal> {
-        let (status, reply) = match self.buyers.standing(ask.activity, ask.user) {
+        let (status, reply) = match self.standing(ask.activity, ask.user) {
             // Not forgotten yet; the database tells it better.
             Some(_) if on_sale.is_archived(ask.activity) => return Ok(()),
             Some(Standing::Order(mark)) if mark.state.is_live() => {
@@ -214,7 +228,7 @@ impl Funnel {
         // Asked before and after: a view that became fresh in between has told of his order only after he was not
         // found; one that fell silent in between may have forgotten it.
         let was_fresh = self.board.is_fresh(now.mono_ms());
-        match self.buyers.standing(activity, user) {
+        match self.standing(activity, user) {
             Some(Standing::Order(mark)) => (Status::Ok, 0, Reply::Order(order_of(mark))),
             Some(Standing::Unconfirmed(order_number)) => {
                 (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
@@ -245,7 +259,7 @@ impl Funnel {
             return (status, 0, Reply::Empty);
         };
         let holds = matches!(
-            self.buyers.standing(activity, user),
+            self.standing(activity, user),
             Some(Standing::Order(mark)) if mark.state.is_live()
         );
         let is_eligible = sale.terms.judge(user, claims) == Verdict::Eligible;

@@ -1,4 +1,4 @@
-//! The last rung: into the queue of one's shard, or nowhere while the store is known not to answer.
+//! The last rung: into the queue of one's shard, of the store or of the reserve, or nowhere while nothing answers.
 //!
 //! Part of the funnel: runs on the connection's thread, waits for nothing. What is put in is the stock task's from then on.
 
@@ -17,14 +17,16 @@ use crate::store::gate::Way;
 
 impl Funnel {
     pub(super) fn queue(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
-        match self.gate.way(ShardId::of(ask.user)) {
-            Way::Store => {}
+        let door = match self.gate.way(ShardId::of(ask.user)) {
+            Way::Store => Some(&self.door),
+            Way::Database => self.reserve.as_ref().map(|reserve| &reserve.door),
+            Way::Shut => None,
+        };
+        let Some(door) = door else {
             // He would wait for nothing, or be in doubt for as long as it lasts.
-            Way::Shut => {
-                let hint_ms = with_jitter(UNKNOWN_RETRY_MS);
-                return Err(Refusal { hint_ms, ..Refusal::plain(Rung::Breaker, Status::Busy) });
-            }
-        }
+            let hint_ms = with_jitter(UNKNOWN_RETRY_MS);
+            return Err(Refusal { hint_ms, ..Refusal::plain(Rung::Breaker, Status::Busy) });
+        };
         let ticket = Ticket {
             peer: Arc::clone(ask.peer),
             request_id: ask.request_id,
@@ -38,7 +40,7 @@ impl Funnel {
             patience_ms: ask.patience_ms,
         };
         ask.peer.begin();
-        self.door.put(Admitted { ticket, purchase, arrived_ms: now.mono_ms() }).map_err(|_| {
+        door.put(Admitted { ticket, purchase, arrived_ms: now.mono_ms() }).map_err(|_| {
             ask.peer.abandon();
             Refusal { rung: Rung::Queue, status: Status::Busy, hint_ms: busy_hint_ms(), reply: Reply::Empty }
         })

@@ -15,11 +15,13 @@ use super::allow_lists::AllowLists;
 use super::clock::Clock;
 use super::conversation::Conversation;
 use super::counters::Counters;
+use super::desk::{Desk, Sells};
 use super::door::{Door, Ticket};
 use super::explain::Explain;
 use super::funnel::Funnel;
 use super::listener::Port;
 use super::on_sale::Ties;
+use super::reserve::Reserve;
 use super::risk::RiskState;
 use super::sale_clock::SaleClock;
 use super::slices::{Sharing, SharingState};
@@ -28,13 +30,14 @@ use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::tasks::Tasks;
 use super::{
-    Core, Settings, catalogue, conduct, key_file, listener, lookups, risk, sessions, slices, worker_thread,
+    Core, Settings, catalogue, conduct, key_file, listener, lookups, reserve_task, risk, sessions, slices,
+    worker_thread,
 };
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
 use crate::stock::calls::ProcessNumber;
 use crate::stock::{Board, Buyers, Stock};
-use crate::store::{GatewayStore, Registration, StoreError};
+use crate::store::{GatewayStore, Registration, ReservationStore, StoreError};
 
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +68,7 @@ pub struct Gateway {
     local_addr: SocketAddr,
     proxy_addr: Option<SocketAddr>,
     stock_state: watch::Receiver<StockState>,
+    reserve_state: Option<watch::Receiver<StockState>>,
     tasks: Tasks,
 }
 
@@ -94,8 +98,9 @@ impl Gateway {
             explain: Explain::new(settings.risk.explain_slots),
             buyers: Arc::clone(&buyers),
             board: Arc::clone(&board),
-            door: Door::new(settings.stock.queue_items_max),
+            door: Arc::new(Door::new(settings.stock.queue_items_max)),
             gate: store.gate(),
+            reserve: store.reserve().map(|_| Reserve::new(settings.stock.queue_items_max)),
             lookups,
         };
         let stock = engine(&settings, &registration, &board, &buyers);
@@ -121,22 +126,23 @@ impl Gateway {
         });
         // Before anything reads the clock: it never moves back, so that this machine's time, read once, would stay.
         let sale_clock = SaleClock::default().start(Arc::clone(&core), Arc::clone(&store)).await?;
-        let state = watch::Sender::new(StockState::default());
-        let mut stock_state = state.subscribe();
-        let stock_task = StockTask::new(Arc::clone(&core), Arc::clone(&store), stock, state);
+        let (state, mut stock_state) = watch::channel(StockState::default());
+        let desk = desk(&core, board);
+        let stock_task = StockTask::new(Arc::clone(&core), desk, Arc::clone(&store), stock, state);
         let mut tasks = Tasks::default();
         tasks.spawn(stock_task.run());
         tasks.extend(sale_clock.map(|task| task.abort_handle()));
         if stock_state.wait_for(|state| state.is_known).await.is_err() {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
         }
+        let reserve_state = follow_reserve(&core, store.reserve(), &registration, &mut tasks);
         let process = registration.process;
         tasks.spawn(lookup_task.run(Arc::clone(&core), Arc::clone(&store)));
         tasks.extend([session_task.start(&core, &store)]);
         conduct_tasks.start(&core, &store, process, &mut tasks);
         tasks.extend(slices::start(&core, &store, process).await?);
         catalogue::follow(&core, store, version, &mut tasks).await?;
-        let gateway = Self { core, process, local_addr, proxy_addr, stock_state, tasks };
+        let gateway = Self { core, process, local_addr, proxy_addr, stock_state, reserve_state, tasks };
         key_file::follow(&gateway.core).map_err(StartError::Worker)?;
         worker_thread::start_all(&gateway.core, listeners).map_err(StartError::Worker)?;
         Ok(gateway)
@@ -183,14 +189,22 @@ impl Gateway {
 
     /// Purchases accepted and not answered yet.
     pub fn unfinished(&self) -> usize {
-        let at_the_door = self.core.funnel.door.len();
-        self.stock_state.borrow().unfinished.saturating_add(at_the_door)
+        let funnel = &self.core.funnel;
+        let at_the_doors =
+            funnel.door.len().saturating_add(funnel.reserve.as_ref().map_or(0, |reserve| reserve.door.len()));
+        let of_reserve = self.reserve_state.as_ref().map_or(0, |state| state.borrow().unfinished);
+        self.stock_state.borrow().unfinished.saturating_add(of_reserve).saturating_add(at_the_doors)
     }
 
     /// Why the gateway should not be sent clients; empty when it may.
     pub fn not_ready(&self) -> Vec<&'static str> {
         let state = *self.stock_state.borrow();
         let now_ms = self.core.clock.now().mono_ms();
+        if let Some(reserve) = self.reserve_state.as_ref().filter(|_| self.sells_the_reserve()) {
+            let patience = Duration::from_millis(self.core.settings.stock.unconfirmed_after_ms);
+            let reasons = reserve_task::not_ready(*reserve.borrow(), now_ms, patience);
+            return self.core.is_draining().then_some("draining").into_iter().chain(reasons).collect();
+        }
         let answer_by_ms =
             |sent_ms: u64| sent_ms.saturating_add(self.core.settings.stock.unconfirmed_after_ms);
         let reasons = [
@@ -204,6 +218,11 @@ impl Gateway {
             ),
         ];
         reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
+    }
+
+    /// Whether everything is sold from the reserve in the database.
+    pub fn sells_the_reserve(&self) -> bool {
+        self.core.funnel.gate.is_all_database()
     }
 
     /// How the limits are shared with other gateways.
@@ -249,10 +268,10 @@ impl Gateway {
         // Who is still there is closed with the tasks.
         let _ = tokio::time::timeout(timeout, closed).await;
         let unconfirmed_after = Duration::from_millis(self.core.settings.stock.unconfirmed_after_ms);
-        let mut stock_state = self.stock_state.clone();
+        let (mut stock_state, mut reserve_state) = (self.stock_state.clone(), self.reserve_state.clone());
         let answered = async {
             while self.unfinished() > 0 {
-                if stock_state.changed().await.is_err() {
+                if !reserve_task::changed(&mut stock_state, reserve_state.as_mut()).await {
                     return;
                 }
             }
@@ -297,6 +316,24 @@ async fn register<S: GatewayStore>(store: &S) -> Result<Registration, StoreError
     let (process, generation) = (registration.process.0, registration.generation.0);
     tracing::info!(process, generation, "registered with the store");
     Ok(registration)
+}
+
+/// What the stock task sells from.
+fn desk(core: &Core, board: Arc<Board>) -> Desk {
+    let (door, gate) = (Arc::clone(&core.funnel.door), Arc::clone(&core.funnel.gate));
+    Desk { door, board, gate, sells: Sells::Store }
+}
+
+/// The reserve's stock task, where there is a reserve.
+fn follow_reserve<R: ReservationStore>(
+    core: &Arc<Core>,
+    store: Option<Arc<R>>,
+    registration: &Registration,
+    tasks: &mut Tasks,
+) -> Option<watch::Receiver<StockState>> {
+    let (store, reserve) = (store?, core.funnel.reserve.as_ref()?);
+    let stock = engine(&core.settings, registration, &reserve.board, &reserve.buyers).of_reserve();
+    Some(reserve_task::start(core, reserve, store, stock, tasks))
 }
 
 /// What decides about stock.

@@ -1,6 +1,6 @@
 //! The stock task: drives the stock engine between the door, the store and the feeds.
 //!
-//! One task per gateway. It takes admitted BUYs from the door, sends the engine's calls to the store (each in a
+//! One task per gateway, and one more where there is a reserve (`reserve`). It takes admitted BUYs from the door, sends the engine's calls to the store (each in a
 //! task of its own, so that nothing cancels one midway), reads the feeds, answers tickets and pushes news. It
 //! never decides anything about stock itself. A store that fails is asked again; the engine tells the clients.
 
@@ -14,6 +14,7 @@ use super::Core;
 use super::arrival::{Arrival, Told};
 use super::counters::{Event, Sheet};
 use super::delivery::Delivery;
+use super::desk::Desk;
 use super::door::{Admitted, Ticket};
 use super::on_sale::OnSale;
 use super::recoveries::Recoveries;
@@ -23,11 +24,6 @@ use crate::stock::calls::{Call, Gen, RecoveryCall, ShardId};
 use crate::stock::{Outcome, PerShard, Stock};
 use crate::store::{FEED_PAGE_EVENTS, FeedRead, HandIn, ReservationStore, crash_point};
 
-/// How long one read of the feeds waits for news.
-const FEED_WAIT: Duration = Duration::from_millis(100);
-/// Between two reads while events keep coming: what they tell is of other gateways' buyers and of units that are gone, and
-/// a read of many events costs the store little more than a read of one.
-const FEED_LINGER: Duration = Duration::from_millis(4);
 /// After a read that failed.
 const FEED_BACK_OFF: Duration = Duration::from_millis(50);
 /// Copies of a shard's call that may be out at a time; a store that hangs is not sent ever more.
@@ -51,6 +47,7 @@ pub(super) struct StockState {
 
 pub(super) struct StockTask<S> {
     core: Arc<Core>,
+    desk: Desk,
     sheet: Arc<Sheet>,
     delivery: Delivery,
     store: Arc<S>,
@@ -75,14 +72,17 @@ pub(super) struct StockTask<S> {
 impl<S: ReservationStore> StockTask<S> {
     pub(super) fn new(
         core: Arc<Core>,
+        desk: Desk,
         store: Arc<S>,
         stock: Stock<Ticket>,
         state: watch::Sender<StockState>,
     ) -> Self {
         let sheet = core.counters.sheet();
+        let (calls, feeds) = desk.troubles();
         Self {
             on_sale: core.funnel.on_sale.load_full(),
-            delivery: Delivery::new(Arc::clone(&core), Arc::clone(&sheet)),
+            delivery: Delivery::new(Arc::clone(&core), Arc::clone(&sheet), desk.sells),
+            desk,
             sheet,
             core,
             recoveries: Recoveries::new(Arc::clone(&store)),
@@ -95,8 +95,8 @@ impl<S: ReservationStore> StockTask<S> {
             admitted: Vec::new(),
             next_end_ms: 0,
             ticked_at_ms: 0,
-            call_trouble: Trouble::new("the store does not answer calls"),
-            feed_trouble: Trouble::new("the store's feeds or snapshots cannot be read"),
+            call_trouble: Trouble::new(calls),
+            feed_trouble: Trouble::new(feeds),
         }
     }
 
@@ -131,7 +131,7 @@ impl<S: ReservationStore> StockTask<S> {
                         self.take_in(arrival, &mut snapshots_asked, &mut reading);
                     }
                 }
-                () = self.core.funnel.door.wake.notified() => {}
+                () = self.desk.door.wake.notified() => {}
                 _ = tick.tick(), if !self.stock.is_idle() => {}
             }
             self.empty_door();
@@ -154,7 +154,7 @@ impl<S: ReservationStore> StockTask<S> {
     fn empty_door(&mut self) {
         let mut admitted = std::mem::take(&mut self.admitted);
         for shard in ShardId::all() {
-            admitted.extend(self.core.funnel.door.take(shard));
+            admitted.extend(self.desk.door.take(shard));
         }
         self.end_waiting();
         let mut refused = Vec::new();
@@ -317,14 +317,8 @@ impl<S: ReservationStore> StockTask<S> {
     fn read_feeds(&self, arrivals: &mpsc::Sender<Arrival>) {
         let (store, core, arrivals) = (Arc::clone(&self.store), Arc::clone(&self.core), arrivals.clone());
         let positions = self.stock.feed_positions();
-        // While the view is not fresh, being told at once that there is no news is news.
         let lag_max = Duration::from_millis(self.core.settings.stock.view_lag_ms_max);
-        let (linger, wait) = if self.core.funnel.board.is_fresh(self.now_ms()) {
-            let linger = if self.feeds_brought_events { FEED_LINGER } else { Duration::ZERO };
-            (linger, FEED_WAIT.min(lag_max.checked_div(4).unwrap_or_default()))
-        } else {
-            (Duration::ZERO, Duration::ZERO)
-        };
+        let (linger, wait) = self.desk.pace(self.now_ms(), lag_max, self.feeds_brought_events);
         tokio::spawn(async move {
             if !linger.is_zero() {
                 tokio::time::sleep(linger).await;
@@ -377,7 +371,7 @@ impl<S: ReservationStore> StockTask<S> {
         self.delivery.deliver(outcomes, self.stock.take_news());
         self.sheet.event(Event::OfferedAgain, self.stock.take_offered());
         for shard in ShardId::all() {
-            self.core.funnel.door.set_behind(shard, self.stock.waiting(shard));
+            self.desk.door.set_behind(shard, self.stock.waiting(shard));
         }
         let state = StockState {
             is_known: self.has_read_feeds && self.stock.snapshots_wanted().next().is_none(),
@@ -386,7 +380,7 @@ impl<S: ReservationStore> StockTask<S> {
             is_fenced: self.stock.is_fenced(),
         };
         self.state.send_if_modified(|known| std::mem::replace(known, state) != state);
-        if self.core.funnel.door.told() {
+        if self.desk.door.told() {
             // For those who wait until nothing is unfinished.
             self.state.send_modify(|_| {});
         }

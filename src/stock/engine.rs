@@ -69,6 +69,12 @@ impl<T> Stock<T> {
         }
     }
 
+    /// The same, giving its orders the numbers of a reserve: no engine of the process's other store gives them.
+    #[must_use]
+    pub fn of_reserve(self) -> Self {
+        Self { order_numbers: OrderNumbers::of_reserve(self.process), ..self }
+    }
+
     /// Takes in a purchase that passed the funnel. Gives the ticket back when its shard's queue is full or the
     /// process is fenced: the client is told BUSY. Whoever comes when his activity is over has his outcome at once.
     pub fn push(&mut self, now_ms: u64, ticket: T, purchase: Purchase) -> Result<(), T> {

@@ -1,17 +1,20 @@
-//! Where a BUY that passed every other rung goes, shard by shard: to the store, or nowhere while it is known not to answer.
+//! Where a BUY that passed every other rung goes, shard by shard: to the store, to the reserve that is sold instead, or
+//! nowhere while nothing answers.
 //!
 //! One word, written by the store when something changes, read by every connection that has a BUY for the queue. A
 //! reader that sees it a moment late sends one BUY into a queue where it is told BUSY a little later.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::stock::calls::ShardId;
+use crate::stock::calls::{SHARDS, ShardId};
 
 /// Where a BUY goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Into the queue of its shard.
     Store,
+    /// Into the queue of its shard of the reserve, which is in the database.
+    Database,
     /// Nowhere: it is told BUSY at once, and nothing is done.
     Shut,
 }
@@ -19,8 +22,8 @@ pub enum Way {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// Bit n: shard n is shut.
-    shut: AtomicU32,
+    /// Bit n: shard n is not sold from the store. Bit 16 + n: it is sold from the reserve.
+    ways: AtomicU32,
 }
 
 /// Of all shards.
@@ -33,12 +36,28 @@ const fn bit(shard: ShardId) -> u32 {
 impl Gate {
     /// Where BUYs of users of this shard go now.
     pub fn way(&self, shard: ShardId) -> Way {
-        if self.shut.load(Ordering::Relaxed) & bit(shard) == 0 { Way::Store } else { Way::Shut }
+        let ways = self.ways.load(Ordering::Relaxed);
+        match (ways & bit(shard) != 0, (ways >> SHARDS) & bit(shard) != 0) {
+            (false, _) => Way::Store,
+            (true, true) => Way::Database,
+            (true, false) => Way::Shut,
+        }
     }
 
-    /// From now on these shards are shut, and no others.
-    pub fn set(&self, shut: ShardMask) {
-        self.shut.store(shut.into(), Ordering::Relaxed);
+    /// From now on these shards are shut, those are sold from the reserve, and the others from the store.
+    pub fn set(&self, shut: ShardMask, database: ShardMask) {
+        let ways = u32::from(shut | database) | (u32::from(database) << SHARDS);
+        self.ways.store(ways, Ordering::Relaxed);
+    }
+
+    /// Whether any shard is sold from the reserve.
+    pub fn uses_database(&self) -> bool {
+        self.ways.load(Ordering::Relaxed) >> SHARDS != 0
+    }
+
+    /// Whether all are.
+    pub fn is_all_database(&self) -> bool {
+        self.ways.load(Ordering::Relaxed) >> SHARDS == u32::from(ShardMask::MAX)
     }
 }
 
@@ -50,11 +69,15 @@ mod tests {
     fn a_shard_is_shut_by_itself() {
         let gate = Gate::default();
         assert!(ShardId::all().all(|shard| gate.way(shard) == Way::Store));
-        gate.set(0b1000_0000_0000_0001);
-        let shut: Vec<u8> =
-            ShardId::all().filter(|shard| gate.way(*shard) == Way::Shut).map(ShardId::number).collect();
-        assert_eq!(shut, [0, 15]);
-        gate.set(0);
+        gate.set(0b1000_0000_0000_0001, 0b110);
+        let of = |way: Way| -> Vec<u8> {
+            ShardId::all().filter(|shard| gate.way(*shard) == way).map(ShardId::number).collect()
+        };
+        assert_eq!((of(Way::Shut), of(Way::Database), of(Way::Store).len()), (vec![0, 15], vec![1, 2], 12));
+        assert!(gate.uses_database() && !gate.is_all_database());
+        gate.set(0, u16::MAX);
+        assert!(of(Way::Database).len() == 16 && gate.is_all_database());
+        gate.set(0, 0);
         assert!(ShardId::all().all(|shard| gate.way(shard) == Way::Store));
     }
 }

@@ -11,6 +11,7 @@ pub mod crash_point;
 pub mod devices;
 pub mod failures;
 pub mod gate;
+pub mod modes;
 pub mod redis;
 pub mod risk;
 pub mod sessions;
@@ -161,11 +162,19 @@ pub trait ReservationStore: Send + Sync + 'static {
     }
 }
 
-/// A store that may be known not to answer.
+/// A store that may be known not to answer, and what is sold then.
 pub trait GatedStore: Send + Sync + 'static {
+    /// Where the reserve is sold from.
+    type Reserve: ReservationStore;
+
     /// What the store shuts while it is; one that is never shut where a store is in this process.
     fn gate(&self) -> Arc<gate::Gate> {
         Arc::default()
+    }
+
+    /// Units that are apart from those of this store, and sold by the same process while the gate says so (rule 19).
+    fn reserve(&self) -> Option<Arc<Self::Reserve>> {
+        None
     }
 }
 

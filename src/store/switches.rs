@@ -79,6 +79,12 @@ pub trait SwitchStore: Send + Sync + 'static {
     /// Every switch that was ever set.
     fn switches(&self) -> impl Future<Output = Result<Switches, StoreError>> + Send;
 
+    /// Whether a switch of this name is obeyed by anybody here.
+    fn keeps(&self, name: &str) -> bool {
+        let _ = name;
+        true
+    }
+
     /// Sets one, and remembers the change, in one step; its version. After a failure it may be set or not, or be set a
     /// moment later; but not over what somebody else has set by then.
     fn set_switch(&self, new: &NewSwitch) -> impl Future<Output = Result<u64, StoreError>> + Send;

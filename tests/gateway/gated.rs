@@ -193,7 +193,9 @@ impl AllowListStore for Gated {
     }
 }
 
-impl GatedStore for Gated {}
+impl GatedStore for Gated {
+    type Reserve = SqliteStore;
+}
 
 impl SliceStore for Gated {}
 

@@ -32,6 +32,7 @@ mod rate_switches;
 mod recoveries;
 mod redis_configurations;
 mod refusals;
+mod reserve;
 mod risk;
 mod risk_commands;
 mod sale_clock;

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use super::error::{ActivityError, invalid};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
-use crate::store::catalog::Activity;
-use crate::store::sql::mysql::{ArchiveStep, MySqlInstallation, MySqlOptions, MySqlRefused, Preheat};
+use crate::store::catalog::{Activity, Catalogue};
+use crate::store::sql::mysql::{
+    ArchiveStep, MySqlInstallation, MySqlOptions, MySqlRefused, MySqlStore, Preheat,
+};
 use crate::store::sql::{IfMissing, NewLoad, OperatorConnection, SkuFigures, SqliteStore};
 
 /// Where the activities are.
@@ -48,11 +50,14 @@ impl Connection {
         &mut self,
         activity: &Activity,
         pay_within_ms: u64,
+        held: &[(SkuId, u32)],
     ) -> Result<Vec<String>, ActivityError> {
         match self {
             Self::Folder(folder) => Ok(folder.create(activity, pay_within_ms).await?),
             Self::Server(server) => {
-                server.create(activity, pay_within_ms).await?;
+                server.create_holding(activity, pay_within_ms, held).await?;
+                // One transaction in the database, which nobody has to be there for.
+                MySqlStore::new(server.clone()).drive_loads().await?;
                 Ok(Vec::new())
             }
         }
@@ -131,6 +136,20 @@ impl Connection {
         match self {
             Self::Folder(folder) => Ok(folder.write_load(sku, load).await?),
             Self::Server(server) => Ok(server.write_load(sku, load).await?),
+        }
+    }
+
+    /// Moves free units of the reserve to what Redis sells; the load for that, and how many they are.
+    pub(super) async fn hand_over(
+        &mut self,
+        sku: SkuKey,
+        units: u32,
+    ) -> Result<(String, u32), ActivityError> {
+        match self {
+            Self::Folder(_) => Err(invalid(format!(
+                "SKU {sku} is in the embedded store, which holds nothing back; add units: rushgate activity stock add"
+            ))),
+            Self::Server(server) => Ok(MySqlStore::new(server.clone()).hand_over(sku, units).await?),
         }
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::protocol::{OrderState, SkuId, SkuKey};
 use crate::store::catalog::{Activity, Sku};
-use crate::store::sql::{NewLoad, PendingLoad, SkuFigures};
+use crate::store::sql::{NewLoad, PendingLoad, ReserveFigures, SkuFigures};
 
 /// An activity as the catalogue has it, its articles with or without their figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -111,6 +111,20 @@ pub struct SkuDetail {
     pub orders: BTreeMap<&'static str, u64>,
     /// Loads not applied yet, oldest first.
     pub pending_loads: Vec<LoadView>,
+    /// What is held back from Redis, where anything ever was; in none of the other figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<ReserveView>,
+}
+
+/// What is held back from Redis: `total = free + sold`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ReserveView {
+    /// Units held back, less those handed over to Redis.
+    pub total: u64,
+    /// Free units.
+    pub free: u64,
+    /// Units of orders that hold them.
+    pub sold: u64,
 }
 
 /// A load that is not applied yet.
@@ -220,6 +234,11 @@ impl SkuDetail {
             sold: figures.sold,
             orders: figures.orders.into_iter().map(named).collect(),
             pending_loads: figures.pending_loads.into_iter().map(LoadView::from).collect(),
+            reserve: figures.reserve.map(|ReserveFigures { total, free, sold }| ReserveView {
+                total,
+                free,
+                sold,
+            }),
         }
     }
 }

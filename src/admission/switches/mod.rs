@@ -8,10 +8,12 @@
 
 mod board;
 mod rate;
+mod stock_mode;
 mod switch;
 
 pub use board::{Ignored, SwitchBoard};
 pub use rate::{Limit, RateSetting};
+pub use stock_mode::StockMode;
 pub use switch::{Entry, LogLevel, Switch, SwitchError, SwitchKind};
 
 #[cfg(test)]

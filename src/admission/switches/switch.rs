@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::rate::{Limit, RATE_VALUES, RateSetting, plain_number};
+use super::stock_mode::StockMode;
 use crate::protocol::ActivityId;
 
 /// Whether BUYs come in.
@@ -59,6 +60,8 @@ pub enum SwitchKind {
     LogLevel,
     /// See [`Switch::Drain`].
     Drain,
+    /// See [`Switch::StockMode`].
+    StockMode,
     /// See [`Limit::Global`].
     LimitGlobal,
     /// See [`Limit::PerIp`].
@@ -75,10 +78,11 @@ pub enum SwitchKind {
 
 impl SwitchKind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Entry,
         Self::LogLevel,
         Self::Drain,
+        Self::StockMode,
         Self::LimitGlobal,
         Self::LimitPerIp,
         Self::LimitPerUser,
@@ -104,6 +108,7 @@ impl SwitchKind {
             Self::Entry => "entry",
             Self::LogLevel => "log_level",
             Self::Drain => "drain",
+            Self::StockMode => "stock.mode",
             Self::LimitGlobal => "limits.global",
             Self::LimitPerIp => "limits.per_ip",
             Self::LimitPerUser => "limits.per_user",
@@ -129,6 +134,7 @@ impl SwitchKind {
             Self::Entry => "open or closed",
             Self::LogLevel => "default, error, warn, info, debug or trace",
             Self::Drain => "on or off",
+            Self::StockMode => "default, redis or database",
             _ => RATE_VALUES,
         }
     }
@@ -153,6 +159,8 @@ pub enum Switch {
     /// One gateway, by its process number, which no other will ever have: `on` ends it as SIGTERM does. What has begun
     /// to drain does not turn back.
     Drain(u32, bool),
+    /// What gateways of the production form sell from.
+    StockMode(StockMode),
     /// A rate limit of every gateway.
     Limit(Limit, RateSetting),
 }
@@ -228,6 +236,11 @@ impl Switch {
                 let level = LogLevel::ALL.into_iter().find(|level| level.name() == value);
                 return level.map(Self::LogLevel).ok_or_else(wrong_value);
             }
+            SwitchKind::StockMode => {
+                for_all()?;
+                let mode = StockMode::ALL.into_iter().find(|mode| mode.name() == value);
+                return mode.map(Self::StockMode).ok_or_else(wrong_value);
+            }
             SwitchKind::Drain => {
                 let scope = scope
                     .ok_or_else(|| wrong_scope("it is of one gateway (rushgate_process in its metrics)"))?;
@@ -261,6 +274,7 @@ impl Switch {
             Self::Entry(..) => SwitchKind::Entry,
             Self::LogLevel(_) => SwitchKind::LogLevel,
             Self::Drain(..) => SwitchKind::Drain,
+            Self::StockMode(_) => SwitchKind::StockMode,
             Self::Limit(limit, _) => SwitchKind::of_limit(*limit),
         }
     }
@@ -271,6 +285,7 @@ impl Switch {
             Self::Entry(_, Entry::Open) => "open",
             Self::Entry(_, Entry::Closed) => "closed",
             Self::LogLevel(level) => level.name(),
+            Self::StockMode(mode) => mode.name(),
             Self::Drain(_, true) => "on",
             Self::Drain(_, false) => "off",
             Self::Limit(_, setting) => return setting.text(),
@@ -288,7 +303,7 @@ impl fmt::Display for Switch {
                 write!(f, "/{activity}")
             }
             Self::Drain(gateway, _) => write!(f, "/{gateway}"),
-            Self::Entry(None, _) | Self::LogLevel(_) | Self::Limit(..) => Ok(()),
+            Self::Entry(None, _) | Self::LogLevel(_) | Self::StockMode(_) | Self::Limit(..) => Ok(()),
         }
     }
 }

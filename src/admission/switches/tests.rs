@@ -1,7 +1,7 @@
 //! Names and values by example, and the board that comes of them.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use super::{Entry, Ignored, LogLevel, Switch, SwitchBoard, SwitchKind};
+use super::{Entry, Ignored, LogLevel, StockMode, Switch, SwitchBoard, SwitchKind};
 use crate::protocol::ActivityId;
 
 #[test]
@@ -15,6 +15,7 @@ fn a_name_and_a_value_come_back_as_they_were_written() {
         ("log_level", "default", Switch::LogLevel(LogLevel::Default)),
         ("drain/12", "on", Switch::Drain(12, true)),
         ("drain/12", "off", Switch::Drain(12, false)),
+        ("stock.mode", "database", Switch::StockMode(StockMode::Database)),
     ] {
         let read = Switch::parse(name, value).unwrap();
         assert_eq!(read, switch);

@@ -5,17 +5,30 @@
 //! answered, heartbeats and feeds go on, and all of these are the probes. What a breaker changes is that nobody new is
 //! let in to wait for what does not answer. On a cluster each shard has its own, because another node may serve its
 //! neighbour; else all shards are one server.
+//!
+//! From the breakers and the switch `stock.mode` follows what is sold from what (`modes`): looked at after every change
+//! and with every heartbeat, told and counted when it is another.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::stock::calls::{Reply, SHARDS, ShardId};
 use crate::store::breaker::{Breaker, BreakerRules, BreakerState};
-use crate::store::gate::Gate;
+use crate::store::gate::{Gate, ShardMask, Way};
+use crate::store::modes::{self, Standing, StockMode};
 use crate::store::{FeedRead, StoreError};
 
-/// How the breakers stand; of several, the worst.
+/// When the breakers open and close, and what comes of that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DegradingRules {
+    /// Of each breaker.
+    pub breaker: BreakerRules,
+    /// Once Redis's has not been closed for so long the reserve is sold; `None`: by the switch alone.
+    pub database_after: Option<Duration>,
+}
+
+/// How the breakers stand; of several, the worst. And what is sold from what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BreakersView {
     /// Of Redis.
@@ -26,16 +39,25 @@ pub struct BreakersView {
     pub redis_opened: u64,
     /// How often the database's did.
     pub sql_opened: u64,
+    /// What the switch is set to.
+    pub mode: StockMode,
+    /// Shards whose purchases are sold from the reserve.
+    pub database_shards: u32,
+    /// How often that changed.
+    pub mode_changes: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Breakers {
+    database_after: Option<Duration>,
     /// One, or one for each shard.
     redis: Vec<Mutex<Breaker>>,
     sql: Mutex<Breaker>,
     gate: Arc<Gate>,
     /// Held while the gate is set, so that an older sum does not overwrite a newer one.
-    gate_set: Mutex<()>,
+    gate_set: Mutex<StockMode>,
+    database_shards: AtomicU32,
+    mode_changes: AtomicU64,
     redis_opened: AtomicU64,
     sql_opened: AtomicU64,
 }
@@ -45,14 +67,17 @@ fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Breakers {
-    pub(super) fn new(rules: BreakerRules, is_cluster: bool) -> Self {
-        let breaker = || Mutex::new(Breaker::new(rules));
+    pub(super) fn new(rules: DegradingRules, is_cluster: bool) -> Self {
+        let breaker = || Mutex::new(Breaker::new(rules.breaker));
         let redis = if is_cluster { SHARDS } else { 1 };
         Self {
+            database_after: rules.database_after,
             redis: (0..redis).map(|_| breaker()).collect(),
             sql: breaker(),
             gate: Arc::default(),
             gate_set: Mutex::default(),
+            database_shards: AtomicU32::new(0),
+            mode_changes: AtomicU64::new(0),
             redis_opened: AtomicU64::new(0),
             sql_opened: AtomicU64::new(0),
         }
@@ -69,6 +94,9 @@ impl Breakers {
             sql: state(&self.sql),
             redis_opened: self.redis_opened.load(Ordering::Relaxed),
             sql_opened: self.sql_opened.load(Ordering::Relaxed),
+            mode: *lock(&self.gate_set),
+            database_shards: self.database_shards.load(Ordering::Relaxed),
+            mode_changes: self.mode_changes.load(Ordering::Relaxed),
         }
     }
 
@@ -108,13 +136,21 @@ impl Breakers {
     }
 
     /// A heartbeat came to this.
-    pub(super) fn renewed(&self, failure: Option<&StoreError>) -> bool {
+    pub(super) fn renewed(&self, failure: Option<&StoreError>) {
         let now = Instant::now();
         let mut breaker = lock(&self.sql);
         let before = breaker.state();
         let change = if failure.is_some() { breaker.failed(now) } else { breaker.succeeded(now) };
         drop(breaker);
-        self.changed("database", None, before, change, failure, &self.sql_opened)
+        self.changed("database", None, before, change, failure, &self.sql_opened);
+    }
+
+    /// The time has gone on, and the switch may be another (`None`: it could not be read).
+    pub(super) fn look(&self, mode: Option<StockMode>) {
+        if let Some(mode) = mode {
+            *lock(&self.gate_set) = mode;
+        }
+        self.set_gate();
     }
 
     /// Whether the database is known not to answer: nothing that can wait is asked of it.
@@ -166,16 +202,42 @@ impl Breakers {
     }
 
     fn set_gate(&self) {
-        let _held = lock(&self.gate_set);
-        let is_shut = |breaker: &Mutex<Breaker>| lock(breaker).state() != BreakerState::Closed;
-        let shut = if is_shut(&self.sql) {
-            u16::MAX
-        } else {
-            ShardId::all()
-                .filter(|shard| self.of(*shard).is_some_and(is_shut))
-                .fold(0, |mask, shard| mask | 1 << shard.number())
-        };
-        self.gate.set(shut);
+        let mode = lock(&self.gate_set);
+        let now = Instant::now();
+        let sql = lock(&self.sql).state();
+        let (mut shut, mut database): (ShardMask, ShardMask) = (0, 0);
+        let mut away_for = Duration::ZERO;
+        for shard in ShardId::all() {
+            let Some(breaker) = self.of(shard) else { continue };
+            let breaker = lock(breaker);
+            let redis = Standing { breaker: breaker.state(), shut_for: breaker.shut_for(now) };
+            drop(breaker);
+            match modes::way(*mode, self.database_after, sql, redis) {
+                Way::Store => {}
+                Way::Shut => shut |= 1 << shard.number(),
+                Way::Database => {
+                    database |= 1 << shard.number();
+                    away_for = away_for.max(redis.shut_for.unwrap_or_default());
+                }
+            }
+        }
+        self.gate.set(shut, database);
+        let shards = database.count_ones();
+        if self.database_shards.swap(shards, Ordering::Relaxed) != shards {
+            self.mode_changes.fetch_add(1, Ordering::Relaxed);
+            tell_mode(*mode, shards, away_for);
+        }
+    }
+}
+
+fn tell_mode(mode: StockMode, shards: u32, away_for: Duration) {
+    if shards == 0 {
+        tracing::warn!("purchases are sold from redis again");
+    } else if mode == StockMode::Database {
+        tracing::warn!(shards, "purchases are sold from the reserve in the database: switch stock.mode");
+    } else {
+        let away_s = away_for.as_secs();
+        tracing::warn!(shards, away_s, "purchases are sold from the reserve in the database: redis is away");
     }
 }
 
@@ -196,7 +258,7 @@ mod tests {
     #[test]
     fn one_server_is_shut_as_a_whole_and_a_node_of_a_cluster_for_its_shards() {
         for (is_cluster, expected) in [(false, 16), (true, 1)] {
-            let breakers = Breakers::new(BreakerRules::default(), is_cluster);
+            let breakers = Breakers::new(DegradingRules::default(), is_cluster);
             for _ in 0..4 {
                 assert!(!breakers.called(ShardId::ALL[3], &unavailable()));
             }
@@ -213,7 +275,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_refuses_or_names_damage_is_an_answer() {
-        let breakers = Breakers::new(BreakerRules::default(), false);
+        let breakers = Breakers::new(DegradingRules::default(), false);
         for _ in 0..20 {
             breakers.called(ShardId::ALL[3], &Ok(Reply::Gen(Gen(7))));
             breakers.called(ShardId::ALL[3], &Err(StoreError::Corrupt("a key of another type".to_owned())));
@@ -223,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_database_that_takes_no_heartbeat_shuts_all_and_is_spared() {
-        let breakers = Breakers::new(BreakerRules::default(), true);
+        let breakers = Breakers::new(DegradingRules::default(), true);
         let failure = StoreError::Unavailable("silence".to_owned());
         for _ in 0..5 {
             breakers.renewed(Some(&failure));
@@ -236,5 +298,31 @@ mod tests {
             breakers.renewed(None);
         }
         assert_eq!((shut(&breakers), breakers.spares_sql().is_ok()), (0, true));
+    }
+
+    #[test]
+    fn rule_19_the_reserve_is_sold_by_the_switch_or_by_itself_and_both_end() {
+        let after = Some(Duration::ZERO);
+        for (database_after, expected) in [(after, Way::Database), (None, Way::Shut)] {
+            let rules = DegradingRules { database_after, ..DegradingRules::default() };
+            let breakers = Breakers::new(rules, false);
+            let ways = || breakers.gate().way(ShardId::ALL[3]);
+            for _ in 0..5 {
+                breakers.called(ShardId::ALL[3], &unavailable());
+            }
+            assert_eq!(ways(), expected);
+            for _ in 0..3 {
+                breakers.called(ShardId::ALL[3], &Ok(Reply::Recovering));
+            }
+            assert_eq!(ways(), Way::Store);
+            breakers.look(Some(StockMode::Database));
+            assert_eq!((ways(), breakers.view().database_shards), (Way::Database, 16));
+            breakers.look(None);
+            assert_eq!(ways(), Way::Database, "a heartbeat that fails changes nothing");
+            breakers.look(Some(StockMode::Default));
+            assert_eq!((ways(), breakers.view().database_shards), (Way::Store, 0));
+            let changes = if database_after.is_some() { 4 } else { 2 };
+            assert_eq!(breakers.view().mode_changes, changes);
+        }
     }
 }

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 
-use super::breakers::{Breakers, BreakersView};
+use super::breakers::{Breakers, BreakersView, DegradingRules};
 use super::lease::Lease;
 use super::recovery::{self, Recovered};
-use crate::stock::calls::{ProcessNumber, RecoveryCall};
-use crate::store::breaker::{BreakerRules, BreakerState};
+use crate::stock::calls::{ProcessNumber, RecoveryCall, SHARDS};
+use crate::store::breaker::BreakerState;
 use crate::store::failures::{Failures, Say};
+use crate::store::modes::StockMode;
 use crate::store::redis::RedisShards;
 use crate::store::sql::mysql::{MySqlInstallation, ProcessKind, Renewal};
 use crate::store::{Registration, StoreError};
@@ -52,12 +53,19 @@ pub struct KeeperState {
 }
 
 impl KeeperState {
+    /// Whether everything is sold from the reserve in the database: Redis is not needed for that.
+    pub fn sells_the_reserve(&self) -> bool {
+        usize::try_from(self.breakers.database_shards) == Ok(SHARDS)
+    }
+
     /// Why the process should not be sent clients; empty when it may.
     pub fn not_ready(&self) -> impl Iterator<Item = &'static str> {
+        let needs_redis = !self.sells_the_reserve();
+        let is_redis_shut = self.breakers.redis != BreakerState::Closed;
         let reasons = [
             (!self.holds_lease, "cannot renew with the database"),
-            (self.shards_closed || self.recovery_runs, "a shard is being recovered"),
-            (self.breakers.redis != BreakerState::Closed, "the circuit breaker of redis is open"),
+            (needs_redis && (self.shards_closed || self.recovery_runs), "a shard is being recovered"),
+            (needs_redis && is_redis_shut, "the circuit breaker of redis is open"),
             (self.breakers.sql != BreakerState::Closed, "the circuit breaker of the database is open"),
         ];
         reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason))
@@ -75,7 +83,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    pub(super) fn new(rules: BreakerRules, is_cluster: bool) -> Self {
+    pub(super) fn new(rules: DegradingRules, is_cluster: bool) -> Self {
         Self {
             breakers: Breakers::new(rules, is_cluster),
             lease: Lease::new(),
@@ -124,7 +132,7 @@ impl Keeper {
         sql: MySqlInstallation,
     ) -> Result<(Registration, Self), StoreError> {
         // Nobody waits at a writer: it retries by itself, and its breakers are not looked at.
-        let told = Arc::new(Told::new(BreakerRules::default(), false));
+        let told = Arc::new(Told::new(DegradingRules::default(), false));
         Self::register(redis, sql, ProcessKind::Writer, told).await
     }
 
@@ -161,6 +169,20 @@ impl Keeper {
         leading.abort();
     }
 
+    /// What a heartbeat says of the database, and the database of the mode.
+    fn degrade(&self, renewed: &Result<Option<Renewal>, StoreError>) {
+        if self.kind != ProcessKind::Gateway {
+            return;
+        }
+        let breakers = &self.told.breakers;
+        breakers.renewed(renewed.as_ref().err());
+        let mode = renewed.as_ref().ok().and_then(Option::as_ref).map(|renewal| &renewal.stock_mode);
+        // A word of a later version, or of somebody's hand, changes nothing.
+        let mode = mode.and_then(|mode| mode.as_deref().map_or(Some(StockMode::Default), StockMode::of));
+        breakers.look(mode);
+        self.told.tell_breakers();
+    }
+
     async fn renew(&mut self) {
         let sent_at = Instant::now();
         let mut recovery_runs = None;
@@ -168,11 +190,9 @@ impl Keeper {
             Ok(renewed) => renewed,
             Err(_) => Err(StoreError::Unavailable("the heartbeat was not taken in time".to_owned())),
         };
-        if self.kind == ProcessKind::Gateway && self.told.breakers.renewed(renewed.as_ref().err()) {
-            self.told.tell_breakers();
-        }
+        self.degrade(&renewed);
         match renewed {
-            Ok(Some(Renewal { generation, recovery })) => {
+            Ok(Some(Renewal { generation, recovery, .. })) => {
                 if let Some(failures) = self.failures.succeeded() {
                     tracing::info!(failures, "the heartbeat reaches the database again");
                 }

@@ -15,8 +15,10 @@ mod merge;
 mod recovery;
 mod risk;
 mod store;
+mod switches;
 mod units;
 
-pub use breakers::BreakersView;
+pub use breakers::{BreakersView, DegradingRules};
 pub use keeper::{Keeper, KeeperState};
 pub use store::SharedStore;
+pub use switches::InstallationSwitches;

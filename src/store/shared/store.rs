@@ -10,17 +10,18 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::breakers::DegradingRules;
 use super::keeper::{Keeper, Told};
+use super::switches::InstallationSwitches;
 use crate::protocol::{ActivityId, OrderState, UserId};
 use crate::stock::calls::{Call, Gen, Mark, ProcessNumber, RecoveryCall, Reply, ShardId, Snapshot};
 use crate::store::allow_lists::{AllowListStore, ListChange, ListState, Listed, WholeList};
-use crate::store::breaker::BreakerRules;
 use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::gate::Gate;
 use crate::store::redis::RedisShards;
 use crate::store::sessions::{SessionKey, SessionStore, StoredSession};
 use crate::store::slices::{SliceCall, SliceReply, SliceStore};
-use crate::store::sql::mysql::{FailOutcome, MySqlInstallation};
+use crate::store::sql::mysql::{FailOutcome, MySqlInstallation, MySqlStore};
 use crate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
 use crate::store::{FeedPositions, FeedRead, GatedStore, HandIn, Registration, ReservationStore, StoreError};
 
@@ -29,6 +30,7 @@ use crate::store::{FeedPositions, FeedRead, GatedStore, HandIn, Registration, Re
 pub struct SharedStore {
     redis: RedisShards,
     sql: MySqlInstallation,
+    reserve: Arc<MySqlStore>,
     told: Arc<Told>,
     keeper: Arc<OnceLock<ProcessNumber>>,
 }
@@ -36,13 +38,19 @@ pub struct SharedStore {
 impl SharedStore {
     /// Composes the two; nothing runs before [`register`](ReservationStore::register).
     pub fn new(redis: RedisShards, sql: MySqlInstallation) -> Self {
-        Self::with_breakers(redis, sql, BreakerRules::default())
+        Self::degrading(redis, sql, DegradingRules::default())
     }
 
-    /// The same, with circuit breakers that open and close by these rules.
-    pub fn with_breakers(redis: RedisShards, sql: MySqlInstallation, rules: BreakerRules) -> Self {
+    /// The same, with these rules for when one of them is away.
+    pub fn degrading(redis: RedisShards, sql: MySqlInstallation, rules: DegradingRules) -> Self {
         let told = Arc::new(Told::new(rules, redis.is_cluster()));
-        Self { redis, sql, told, keeper: Arc::default() }
+        let reserve = Arc::new(MySqlStore::new(sql.clone()));
+        Self { redis, sql, reserve, told, keeper: Arc::default() }
+    }
+
+    /// Where its switches are kept.
+    pub fn switch_store(&self) -> InstallationSwitches {
+        InstallationSwitches::new(self.redis.clone(), self.sql.clone())
     }
 
     /// The shards in Redis.
@@ -234,6 +242,12 @@ impl ReservationStore for SharedStore {
 }
 
 impl GatedStore for SharedStore {
+    type Reserve = MySqlStore;
+
+    fn reserve(&self) -> Option<Arc<MySqlStore>> {
+        Some(Arc::clone(&self.reserve))
+    }
+
     fn gate(&self) -> Arc<Gate> {
         Arc::clone(self.told.breakers.gate())
     }
@@ -242,11 +256,11 @@ impl GatedStore for SharedStore {
 /// Redis's, whatever the lease says: who is cut off from the database may still be told to close a door.
 impl SwitchStore for SharedStore {
     async fn switches(&self) -> Result<Switches, StoreError> {
-        self.redis.switches().await
+        self.switch_store().switches().await
     }
 
     async fn set_switch(&self, new: &NewSwitch) -> Result<u64, StoreError> {
-        self.redis.set_switch(new).await
+        self.switch_store().set_switch(new).await
     }
 
     async fn switch_changes(&self, after: u64, wait: Duration) -> Result<Vec<SetSwitch>, StoreError> {
@@ -254,7 +268,7 @@ impl SwitchStore for SharedStore {
     }
 
     async fn restore_switches(&self, lost: &[SetSwitch]) -> Result<u64, StoreError> {
-        self.redis.restore_switches(lost).await
+        self.switch_store().restore_switches(lost).await
     }
 }
 
@@ -325,8 +339,9 @@ impl Catalogue for SharedStore {
         self.sql.order_of(user, activity).await
     }
 
-    /// Writers drive them; a gateway only sees what comes of it.
+    /// Those for Redis writers drive; a gateway only sees what comes of it. Those of the reserve are one transaction in
+    /// the database.
     async fn drive_loads(&self) -> Result<u64, StoreError> {
-        Ok(0)
+        self.reserve.drive_loads().await
     }
 }

@@ -41,7 +41,7 @@ mod writer;
 pub use allow_lists::AllowListFolder;
 pub use error::OpenError;
 pub use open::{IfMissing, OpenOptions, Synchronous};
-pub use operator::{NewLoad, OperatorConnection, PendingLoad, Refused, SkuFigures};
+pub use operator::{NewLoad, OperatorConnection, PendingLoad, Refused, ReserveFigures, SkuFigures};
 pub use risk_stores::RiskFolder;
 pub use sessions::SessionFolder;
 pub use sqlite_store::SqliteStore;

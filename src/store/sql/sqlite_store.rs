@@ -133,7 +133,9 @@ impl ReservationStore for SqliteStore {
 }
 
 /// Its file is on this machine: what it does not answer, it does not answer to anybody.
-impl GatedStore for SqliteStore {}
+impl GatedStore for SqliteStore {
+    type Reserve = Self;
+}
 
 /// One gateway serves a folder: its rates are its own.
 impl SliceStore for SqliteStore {}

@@ -45,6 +45,7 @@ mod settle;
 mod settle_batch;
 mod settle_carefully;
 mod statements;
+mod switches;
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};

@@ -13,10 +13,12 @@ use tokio::time::Instant;
 use super::MySqlInstallation;
 use super::catalog::{self, ActivityState};
 use super::failure::{Failure, retried};
+use super::reservation::reserve::{insert_reserve_load, read_reserves};
 use super::statements::{Shapes, write};
 use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey};
 use crate::store::StoreError;
 use crate::store::catalog::{Activity, STOCK_MAX};
+use crate::store::sql::stock_loads::Kind;
 use crate::store::sql::{NewLoad, PendingLoad, SkuFigures, shares};
 
 const POLL: Duration = Duration::from_millis(20);
@@ -63,7 +65,18 @@ pub(super) type Written<T> = Result<Result<T, MySqlRefused>, Failure>;
 impl MySqlInstallation {
     /// Writes an activity with what its preheat will load (`stock_total` of its SKUs).
     pub async fn create(&self, activity: &Activity, pay_within_ms: u64) -> Result<(), MySqlRefused> {
-        retried!(self.options.call_timeout; self.try_create(activity, pay_within_ms))?
+        retried!(self.options.call_timeout; self.try_create(activity, pay_within_ms, &[]))?
+    }
+
+    /// The same, holding back some units of these SKUs: they are never loaded into Redis (rule 19), and are for sale
+    /// from the database once its loads are driven.
+    pub async fn create_holding(
+        &self,
+        activity: &Activity,
+        pay_within_ms: u64,
+        reserves: &[(SkuId, u32)],
+    ) -> Result<(), MySqlRefused> {
+        retried!(self.options.call_timeout; self.try_create(activity, pay_within_ms, reserves))?
     }
 
     /// Opens or closes an activity's entry.
@@ -109,7 +122,12 @@ impl MySqlInstallation {
         Ok(load.fetch_one(&self.pool).await?)
     }
 
-    async fn try_create(&self, activity: &Activity, pay_within_ms: u64) -> Written<()> {
+    async fn try_create(
+        &self,
+        activity: &Activity,
+        pay_within_ms: u64,
+        reserves: &[(SkuId, u32)],
+    ) -> Written<()> {
         let mut transaction = self.pool.begin().await?;
         let inserted = sqlx::query(concat!(
             "INSERT INTO activities (id, name, state, entry_open, opens_at_ms, closes_at_ms, per_user_limit, \
@@ -137,9 +155,14 @@ impl MySqlInstallation {
         };
         write(&mut transaction, &INSERT_SKUS, &activity.skus, |query, sku| {
             let query = query.bind(activity.id.0).bind(sku.id.0).bind(sku.name.clone());
-            query.bind(sku.price_minor).bind(sku.stock_total)
+            let reserve = reserves.iter().filter(|(of, _)| *of == sku.id).map(|(_, units)| *units);
+            query.bind(sku.price_minor).bind(reserve.fold(sku.stock_total, u32::saturating_sub))
         })
         .await?;
+        for (sku, units) in reserves {
+            let sku = SkuKey { activity: activity.id, sku: *sku };
+            insert_reserve_load(&mut transaction, sku, Kind::Add, *units).await?;
+        }
         sqlx::query(
             "INSERT INTO sku_stock (activity, sku, available, sold, version) \
              SELECT activity, sku, 0, 0, 0 FROM skus WHERE activity = ?",
@@ -221,6 +244,7 @@ impl MySqlInstallation {
             figures.entry(sku.id).or_default().total = u64::from(sku.stock_total);
         }
         read_figures(&mut transaction, id, &mut figures).await?;
+        read_reserves(&mut transaction, id, &mut figures).await?;
         transaction.rollback().await?;
         Ok(Ok((activity, figures)))
     }
@@ -276,7 +300,7 @@ async fn loaded(connection: &mut MySqlConnection, sku: SkuKey) -> Result<u64, Fa
     Ok(total)
 }
 
-async fn insert_load(
+pub(super) async fn insert_load(
     connection: &mut MySqlConnection,
     sku: SkuKey,
     kind: u8,

@@ -27,6 +27,8 @@ pub struct Renewal {
     pub generation: Gen,
     /// A recovery that runs under this generation, if one does.
     pub recovery: Option<RecoveryNotice>,
+    /// What the switch `stock.mode` is set to, if it ever was.
+    pub stock_mode: Option<String>,
 }
 
 /// A running recovery: gateways hand in their marks of the closed shards.
@@ -118,8 +120,10 @@ async fn renew(pool: &MySqlPool, process: ProcessNumber) -> Result<Option<Renewa
         return Ok(None);
     }
     // After the heartbeat: a recovery that begins in between waits for this process and is seen by its next renewal.
-    let (current, closed): (u64, Option<u16>) = sqlx::query_as(
-        "SELECT i.gen, r.closed FROM installation i LEFT JOIN recoveries r ON r.gen = i.gen AND r.state = 1",
+    let (current, closed, stock_mode): (u64, Option<u16>, Option<String>) = sqlx::query_as(
+        "SELECT i.gen, r.closed, s.value FROM installation i \
+         LEFT JOIN recoveries r ON r.gen = i.gen AND r.state = 1 \
+         LEFT JOIN switches s ON s.name = 'stock.mode'",
     )
     .fetch_one(pool)
     .await?;
@@ -131,7 +135,7 @@ async fn renew(pool: &MySqlPool, process: ProcessNumber) -> Result<Option<Renewa
         }),
         None => None,
     };
-    Ok(Some(Renewal { generation: Gen(current), recovery }))
+    Ok(Some(Renewal { generation: Gen(current), recovery, stock_mode }))
 }
 
 async fn retire(pool: &MySqlPool, process: ProcessNumber) -> Result<(), Failure> {

@@ -151,7 +151,7 @@ async fn read_pending(connection: &mut MySqlConnection) -> Result<Vec<Load>, Fai
     Ok(rows.into_iter().map(load).collect())
 }
 
-async fn record(
+pub(super) async fn record(
     connection: &mut MySqlConnection,
     load: &Load,
     amounts: &[u32; SHARDS],

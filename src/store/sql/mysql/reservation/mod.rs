@@ -8,6 +8,7 @@
 mod event_codec;
 mod feed;
 mod loads;
+pub(super) mod reserve;
 mod rows;
 
 use std::time::Duration;
