@@ -23,6 +23,8 @@ mod fixture;
 mod housekeeping;
 #[path = "mysql_store/loads.rs"]
 mod loads;
+#[path = "mysql_store/modes.rs"]
+mod modes;
 #[path = "mysql_store/opening.rs"]
 mod opening;
 #[path = "mysql_store/operators.rs"]
