@@ -57,7 +57,9 @@ impl Connection {
             Self::Server(server) => {
                 server.create_holding(activity, pay_within_ms, held).await?;
                 // One transaction in the database, which nobody has to be there for.
-                MySqlStore::new(server.clone()).drive_loads().await?;
+                if !held.is_empty() {
+                    MySqlStore::new(server.clone()).drive_loads().await?;
+                }
                 Ok(Vec::new())
             }
         }
