@@ -81,7 +81,7 @@ impl Shop {
         let (gateways, haproxy) = runtime.block_on(async {
             let mut gateways = Vec::new();
             for _ in 0..2 {
-                gateways.push(Arc::new(start_gateway(&redis, &mysql, secret.clone()).await));
+                gateways.push(Arc::new(Box::pin(start_gateway(&redis, &mysql, secret.clone())).await));
             }
             let proxied: Vec<String> =
                 gateways.iter().map(|gateway| gateway.proxy_addr().unwrap().to_string()).collect();
@@ -226,7 +226,7 @@ async fn start_gateway(redis: &RedisOptions, mysql: &MySqlOptions, secret: PathB
     });
     let verifier = Verifier::new(&IdentitySettings::new(VerifyKey::SecretFile(secret), "rushgate"));
     let store = Arc::new(SharedStore::new(redis, sql));
-    Gateway::start(settings, limits, verifier.unwrap(), store).await.unwrap()
+    Box::pin(Gateway::start(settings, limits, verifier.unwrap(), store)).await.unwrap()
 }
 
 fn activity(units: u64) -> NewActivity {
