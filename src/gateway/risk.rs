@@ -6,7 +6,7 @@
 //! stays in force. A store that comes back without what it had, as Redis may, is given it back. What cannot be read lists
 //! nobody; it is told once and counted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::settings::RiskSettings;
 use super::trouble::Trouble;
 use crate::admission::risk::{Listed, Listing, Lists, Risk, Subject, SubjectError};
 use crate::store::StoreError;
-use crate::store::risk::{Change, FLAGGED_BY, Followed, NewEntry, RiskStore, STEP_ENTRIES};
+use crate::store::risk::{Change, FLAGGED_BY, Followed, NewEntry, NewFlag, RiskStore, STEP_ENTRIES};
 
 /// One wait for a change.
 const WAIT: Duration = Duration::from_secs(1);
@@ -197,9 +197,10 @@ async fn read_all<S: RiskStore>(
             break;
         }
     }
-    let mut missing = Vec::new();
+    let (mut missing, mut outdated) = (Vec::new(), Vec::new());
     if is_lost {
         (lists, missing) = with_missing(core, lists, Arc::clone(&known)).await?;
+        (lists, outdated) = with_changes(core, store, lists, Arc::clone(&known)).await?;
     }
     let shared = Arc::clone(core);
     apart(move || {
@@ -208,11 +209,23 @@ async fn read_all<S: RiskStore>(
     })
     .await?;
     sheet.event(Event::RiskReadAll, 1);
-    put_back(store, sheet, &missing).await?;
+    put_back(store, sheet, &missing, &outdated).await?;
     // Not before: what could not be put back counts as lost the next time, too.
     core.risk.version.store(version, Ordering::Relaxed);
     core.risk.confirmed_ms.store(asked_ms, Ordering::Relaxed);
     Ok(())
+}
+
+/// An entry as it is known here, for a store that has lost it.
+fn to_put_back(listed: &Listed) -> NewEntry {
+    NewEntry {
+        subject: listed.subject.to_string(),
+        effect: listed.effect.name().to_owned(),
+        until_ms: listed.until_ms,
+        // A flag stays one: neither operators nor further flags find an operator's there.
+        who: if listed.is_flag { format!("{FLAGGED_BY}unknown") } else { "a gateway".to_owned() },
+        why: "put back: the store had lost it, and with it who listed it and why".to_owned(),
+    }
 }
 
 /// The lists with what is known besides, and what that is.
@@ -223,29 +236,61 @@ async fn with_missing(
 ) -> Result<(Lists, Vec<NewEntry>), StoreError> {
     let now_ms = core.clock.now().sale_ms;
     let made = apart(move || {
-        let missing: Vec<_> = known.iter(now_ms).filter(|listed| !lists.contains(&listed.subject)).collect();
-        let entries = missing.iter().map(|listed| NewEntry {
-            subject: listed.subject.to_string(),
-            effect: listed.effect.name().to_owned(),
-            until_ms: listed.until_ms,
-            // A flag stays one: neither operators nor further flags find an operator's there.
-            who: if listed.is_flag { format!("{FLAGGED_BY}unknown") } else { "a gateway".to_owned() },
-            why: "put back: the store had lost it, and with it who listed it and why".to_owned(),
-        });
-        let entries = entries.collect();
-        let listing = |Listed { subject, effect, until_ms, is_flag }| {
-            (subject, Some(Listing { effect, until_ms, is_flag }))
-        };
-        let changes = missing.into_iter().map(listing);
+        let is_missing = |one: &Listed| lists.listing(&one.subject).is_none();
+        let missing: Vec<_> = known.iter(now_ms).filter(is_missing).collect();
+        let entries = missing.iter().map(to_put_back).collect();
+        let changes = missing.into_iter().map(|one| (one.subject.clone(), Some(one.listing())));
         (lists.with(changes.collect(), now_ms), entries)
     });
     made.await
 }
 
-async fn put_back<S: RiskStore>(store: &S, sheet: &Sheet, missing: &[NewEntry]) -> Result<(), StoreError> {
+/// The lists with what is known here later than the store has it: the changes of its entries that it has lost; and what those
+/// are, each with what stands there. Who was taken off in what was lost is listed again, to be on the safe side.
+async fn with_changes<S: RiskStore>(
+    core: &Core,
+    store: &S,
+    lists: Lists,
+    known: Arc<Lists>,
+) -> Result<(Lists, Vec<NewFlag>), StoreError> {
+    let now_ms = core.clock.now().sale_ms;
+    let there = lists.clone();
+    let differing = apart(move || {
+        let is_another = |one: &Listed| there.listing(&one.subject) != Some(one.listing());
+        let differing = known.iter(now_ms).filter(is_another);
+        differing.map(|one| (one.subject.to_string(), one)).collect::<BTreeMap<_, _>>()
+    });
+    let mut differing = differing.await?;
+    let subjects: Vec<String> = differing.keys().cloned().collect();
+    let mut changes = Vec::new();
+    let mut outdated = Vec::new();
+    for entry in store.risk_find(&subjects).await? {
+        // What was listed later than the last change that is known here was so after the loss, and stands.
+        if entry.at_ms > core.risk.version() {
+            continue;
+        }
+        if let Some(listed) = differing.remove(&entry.subject) {
+            outdated.push(NewFlag { entry: to_put_back(&listed), seen: Some(entry) });
+            changes.push((listed.subject.clone(), Some(listed.listing())));
+        }
+    }
+    Ok((made(core, lists, changes).await?, outdated))
+}
+
+async fn put_back<S: RiskStore>(
+    store: &S,
+    sheet: &Sheet,
+    missing: &[NewEntry],
+    outdated: &[NewFlag],
+) -> Result<(), StoreError> {
     let mut restored = 0_u64;
     for step in missing.chunks(STEP_ENTRIES) {
         restored = restored.saturating_add(store.risk_restore(step).await?);
+    }
+    for step in outdated.chunks(STEP_ENTRIES) {
+        // As flags are: what somebody has changed since it was looked at stays.
+        let put = store.risk_flag(step).await?.into_iter().filter(|stands| *stands).count();
+        restored = restored.saturating_add(u64::try_from(put).unwrap_or(u64::MAX));
     }
     if restored > 0 {
         tracing::warn!(

@@ -122,7 +122,7 @@ pub trait RiskStore: Send + Sync + 'static {
     /// one where that clock did not move on.
     fn risk_add(&self, entries: &[NewEntry]) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Lists flags, each if what stands there is still what was seen, or was forgotten because its time had passed; the
+    /// Lists flags, or what a gateway puts back over an older one, each if what stands there is still what was seen, or was forgotten because its time had passed; the
     /// store compares and writes at once. Which of them are listed then, in their order: one that stands there already
     /// to the letter is.
     fn risk_flag(&self, flags: &[NewFlag]) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;

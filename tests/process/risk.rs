@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rushgate::protocol::Status;
+use rushgate::stock::calls::ShardId;
 use rushgate::store::risk::{NewEntry, NewFlag, RiskStore};
 use rushgate_servers::{Persistence, RedisSettings};
 
@@ -200,6 +201,40 @@ fn a_redis_that_comes_back_empty_is_given_its_lists_back() {
             by_list(gateway) == before
         });
     }
+}
+
+#[test]
+fn a_redis_that_has_forgotten_the_last_changes_of_its_lists_is_told_them() {
+    let shop = Shop::new();
+    let gateways = [shop.house.serve(&UNLIMITED), shop.house.serve(&UNLIMITED)];
+    let [hash, log] = ["risk", "risk:log"].map(|rest| shop.key(ShardId::ALL[0], rest));
+    let field = |name: &str| shop.redis(&["HGET", &hash, name]);
+    let list = |subject, effect| {
+        shop.house.done(&["risk", "add", subject, "--effect", effect, "--who", "mia", "--why", "a test"]);
+        field("version")
+    };
+    list("user:1", "slow");
+    let kept = list("user:2", "slow");
+    let old = ["user:1", "user:2"].map(field);
+    let forgotten = [list("user:1", "block"), list("user:2", "block"), list("user:3", "block")];
+    let in_force =
+        |version: &str| gateways.iter().all(|one| one.metric("rushgate_risk_version").to_string() == version);
+    eventually("all are known", || in_force(&forgotten[2]));
+    // As a server that comes back with what its disk has; and an operator lists one of them once more, at once.
+    let script = "redis.call('HSET', KEYS[1], 'version', ARGV[1], 'user:1', ARGV[2], 'user:2', \
+                  (redis.call('TIME')[1] + 1) .. '000 0 slow {\"who\":\"mia\",\"why\":\"enough\"}') \
+                  redis.call('HDEL', KEYS[1], 'user:3') \
+                  redis.call('XDEL', KEYS[2], ARGV[3] .. '-0', ARGV[4] .. '-0', ARGV[5] .. '-0')";
+    let [one, two, three] = &forgotten;
+    shop.redis(&["EVAL", script, "2", &hash, &log, &kept, &old[0], one, two, three]);
+    let restored = || gateways.iter().map(|one| one.metric("rushgate_risk_restored_total")).sum::<u64>();
+    eventually("they are put back", || restored() >= 2);
+    assert!(field("user:1").contains(" 0 block "), "{}", field("user:1"));
+    assert!(field("user:3").contains(" 0 block "), "{}", field("user:3"));
+    assert!(field("user:2").contains(" 0 slow "), "what came after the loss stays: {}", field("user:2"));
+    eventually("everybody goes by them", || in_force(&field("version")));
+    let listed = shop.house.done(&["risk", "list"]);
+    assert_eq!((listed.matches(" block ").count(), listed.matches(" slow ").count()), (2, 1), "{listed}");
 }
 
 /// What the process holds, in bytes.

@@ -196,6 +196,7 @@ fn the_admin_port_shows_the_lists_changes_them_and_explains() {
         (json!({"subject": "user:1", "effect": "ban", "who": "mia", "why": "y"}), "it is block or slow"),
         (json!({"subject": "user:1", "effect": "slow", "for_s": 0, "who": "mia", "why": "y"}), "is no time"),
         (json!({"subject": "user:1", "effect": "slow", "who": "", "why": "y"}), "who is empty"),
+        (json!({"subject": "user:1", "effect": "slow", "who": "gateway 7", "why": "y"}), "as gateways sign"),
     ] {
         let (status, told) = change(&body);
         assert_eq!(status, "HTTP/1.1 400 Bad Request");

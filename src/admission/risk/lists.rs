@@ -35,6 +35,14 @@ pub struct Listed {
     pub is_flag: bool,
 }
 
+impl Listed {
+    /// How it is listed.
+    pub const fn listing(&self) -> Listing {
+        let Self { effect, until_ms, is_flag, .. } = *self;
+        Listing { effect, until_ms, is_flag }
+    }
+}
+
 /// What the lists say of somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
@@ -194,16 +202,17 @@ impl Lists {
         found.filter(|(_, standing)| standing.holds(now_ms)).map(listed).collect()
     }
 
-    /// Whether this very subject is listed, also if its time has passed.
-    pub fn contains(&self, subject: &Subject) -> bool {
-        match subject {
-            Subject::User(user) => self.user(*user).is_some(),
+    /// How this very subject is listed, also if its time has passed.
+    pub fn listing(&self, subject: &Subject) -> Option<Listing> {
+        let standing = match subject {
+            Subject::User(user) => self.user(*user)?.1,
             Subject::Ip(block) => {
                 let entries = &self.blocks.entries;
-                entries.find(entries.hash(block), |key| key == block).is_some()
+                entries.find(entries.hash(block), |key| key == block)?
             }
-            Subject::Device(name) => self.device(name).is_some(),
-        }
+            Subject::Device(name) => self.device(name)?.1,
+        };
+        Some(standing.listing())
     }
 
     /// Everything that is listed and has not passed.
@@ -290,6 +299,6 @@ impl Lists {
 }
 
 fn listed((subject, standing): (Subject, Standing)) -> Listed {
-    let (effect, until_ms) = (standing.effect(), standing.listed_until_ms());
-    Listed { subject, effect, until_ms, is_flag: standing.is_flag() }
+    let Listing { effect, until_ms, is_flag } = standing.listing();
+    Listed { subject, effect, until_ms, is_flag }
 }

@@ -42,13 +42,10 @@ impl Standing {
         self.0.get() >> 2
     }
 
-    pub(super) const fn is_flag(self) -> bool {
-        self.0.get() & 2 == 2
-    }
-
-    /// As it was listed: 0 = for good.
-    pub(super) const fn listed_until_ms(self) -> u64 {
-        if self.until_ms() == Self::FOR_GOOD { 0 } else { self.until_ms() }
+    /// As it was listed.
+    pub(super) const fn listing(self) -> Listing {
+        let until_ms = if self.until_ms() == Self::FOR_GOOD { 0 } else { self.until_ms() };
+        Listing { effect: self.effect(), until_ms, is_flag: self.0.get() & 2 == 2 }
     }
 
     pub(super) const fn holds(self, now_ms: u64) -> bool {
