@@ -2,8 +2,8 @@
 //!
 //! A connection hands it over when its user has authenticated, a back end's with its requests, and never waits; one task
 //! on the caller's runtime tells the store, many at a time and no more than so many a second, and flags what is too
-//! many. Nobody is turned away here: a flag stands in the risk lists. While the store is away sightings wait, as many as the queue holds; further ones are
-//! forgotten and counted, and told when the same user comes again.
+//! many. Nobody is turned away here: a flag stands in the risk lists. While the store is away sightings wait, as many as
+//! the queue holds; further ones are forgotten and counted, and told when the same user comes again.
 
 use std::sync::Arc;
 use std::time::Duration;
