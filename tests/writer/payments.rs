@@ -334,6 +334,23 @@ async fn forged_stale_and_long(world: &World, payments: &Payments, writer: &Writ
         assert!(status == 503 && answer.contains("now_ms"), "{answer}");
     }
     assert_eq!(writer.count("notices_stale"), 2);
+    // Each is repeated until it goes well: the log is not.
+    for _ in 0..10 {
+        assert_eq!(payments.tell(writer, now_ms - 400_000, body.clone()).await.0, 503);
+    }
+    assert!(writer.log().matches("signed too long ago").count() <= 3, "{}", writer.log());
+    let table = format!("{}.payments", world.database.name);
+    let database = shared_mariadb().await;
+    database.sql(&format!("RENAME TABLE {table} TO {table}_away")).await.unwrap();
+    for nth in 0..20 {
+        let body = notice(&format!("p-9-{nth}"), one, PRICE);
+        assert_eq!(payments.tell(writer, now_ms, body).await.0, 503);
+    }
+    database.sql(&format!("RENAME TABLE {table}_away TO {table}")).await.unwrap();
+    assert_eq!(payments.tell(writer, now_ms, notice("p-9", one, PRICE)).await.0, 200);
+    eventually("its end is told", || async { writer.log().contains("payments are kept again") }).await;
+    let lines = writer.log().lines().filter(|line| line.contains("not kept yet")).count();
+    assert!(lines <= 3, "{}", writer.log());
     assert_eq!(payments.tell(writer, now_ms, "x".repeat(5000)).await.0, 413);
     assert_eq!(writer.http("/payments").0, 405);
     // Nobody to check signatures with, nobody to take notices.

@@ -2,15 +2,16 @@
 //!
 //! Run by the tasks of the admin port, several at once; more than a few wait for nobody and are told to come again, so
 //! that a flood of them does not take the connections that settlements need. What was answered with a status below 500
-//! is final.
+//! is final. What everybody can send, or what is repeated until it goes well, is told now and then, not each time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
 use crate::orders::counters::{Count, Counters};
 use crate::payment::{Answer, Keys, Payment, PaymentState, RefundCause, read_notice};
+use crate::store::StoreError;
 use crate::store::crash_point;
 use crate::store::failures::{Failures, Say};
 use crate::store::sql::mysql::MySqlInstallation;
@@ -31,8 +32,18 @@ struct Inner {
     keys: Keys,
     window: Duration,
     in_flight: Semaphore,
-    /// Forged ones are told now and then: anybody can send them.
-    forged: Mutex<Failures>,
+    troubles: Mutex<Troubles>,
+}
+
+/// What is told now and then.
+#[derive(Debug, Default)]
+struct Troubles {
+    /// Anybody can send them.
+    forged: Failures,
+    /// While a clock is wrong, all of them, and each is repeated.
+    stale: Failures,
+    /// While the database is away, all of them, and each is repeated.
+    unkept: Failures,
 }
 
 impl Notices {
@@ -43,8 +54,8 @@ impl Notices {
         window: Duration,
     ) -> Self {
         let in_flight = Semaphore::new(IN_FLIGHT_MAX);
-        let forged = Mutex::default();
-        Self { inner: Arc::new(Inner { sql, counters, keys, window, in_flight, forged }) }
+        let troubles = Mutex::default();
+        Self { inner: Arc::new(Inner { sql, counters, keys, window, in_flight, troubles }) }
     }
 
     /// Takes one, with its headers as they came.
@@ -70,7 +81,11 @@ impl Notices {
             Some(RefundCause::NoSuchOrder) => counters.add(Count::NoticesUnknownOrder, 1),
             _ => {}
         }
-        tell(&payment, &answer);
+        if let Answer::Stale { now_ms } = answer {
+            self.tell_stale(&payment, now_ms);
+        } else {
+            tell(&payment, &answer);
+        }
         answer
     }
 
@@ -80,16 +95,52 @@ impl Notices {
         let taken = self.inner.sql.take_payment(payment, signed_at_ms, self.inner.window).await;
         crash_point::pass("writer.after_payment");
         match taken {
-            Ok(notice) => notice.into(),
+            Ok(notice) => {
+                let ended = self.troubles().unkept.succeeded();
+                if let Some(failures) = ended {
+                    tracing::info!(failures, "payments are kept again");
+                }
+                notice.into()
+            }
             Err(error) => {
-                tracing::warn!(payment = payment.id.as_str(), order = %payment.order, %error, "a payment is not kept yet");
+                self.tell_unkept(payment, &error);
                 Answer::Unanswered
             }
         }
     }
 
+    fn troubles(&self) -> MutexGuard<'_, Troubles> {
+        self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_unkept(&self, payment: &Payment, error: &StoreError) {
+        let (id, order) = (payment.id.as_str(), payment.order);
+        let say = self.troubles().unkept.failed(Instant::now());
+        match say {
+            Say::Nothing => {}
+            Say::First => tracing::warn!(payment = id, %order, %error, "a payment is not kept yet"),
+            Say::Summary(count) => tracing::warn!(count, %error, "payments are not kept yet"),
+        }
+    }
+
+    fn tell_stale(&self, payment: &Payment, now_ms: u64) {
+        let (id, order) = (payment.id.as_str(), payment.order);
+        let say = self.troubles().stale.failed(Instant::now());
+        match say {
+            Say::Nothing => {}
+            Say::First => tracing::warn!(
+                payment = id, %order, now_ms, "a payment notice was signed too long ago, or in the future"
+            ),
+            Say::Summary(count) => tracing::warn!(
+                count,
+                now_ms,
+                "payment notices were signed too long ago, or in the future; is a clock wrong?"
+            ),
+        }
+    }
+
     fn tell_forged(&self) {
-        let say = self.inner.forged.lock().unwrap_or_else(PoisonError::into_inner).failed(Instant::now());
+        let say = self.troubles().forged.failed(Instant::now());
         match say {
             Say::Nothing => {}
             Say::First => tracing::warn!("a payment notice is not signed with a key that is in force"),
@@ -124,9 +175,6 @@ fn tell(payment: &Payment, answer: &Answer) {
         Answer::Conflict => tracing::error!(
             payment = id, %order, amount_minor,
             "a payment id comes with another order or amount than before; it is answered 409 and changes nothing"
-        ),
-        Answer::Stale { now_ms } => tracing::warn!(
-            payment = id, %order, now_ms, "a payment notice was signed too long ago, or in the future"
         ),
         _ => tracing::debug!(payment = id, %order, amount_minor, ?answer, "a payment notice"),
     }
