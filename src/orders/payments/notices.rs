@@ -171,12 +171,13 @@ fn tell(payment: &Payment, answer: &Answer) {
         tell_refund(payment, cause);
         return;
     }
-    match answer {
-        Answer::Conflict => tracing::error!(
+    if *answer == Answer::Conflict {
+        tracing::error!(
             payment = id, %order, amount_minor,
             "a payment id comes with another order or amount than before; it is answered 409 and changes nothing"
-        ),
-        _ => tracing::debug!(payment = id, %order, amount_minor, ?answer, "a payment notice"),
+        );
+    } else {
+        tracing::debug!(payment = id, %order, amount_minor, ?answer, "a payment notice");
     }
 }
 
