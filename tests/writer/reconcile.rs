@@ -109,7 +109,7 @@ impl World {
     async fn reserve_in(&mut self, activity: u32, users: impl IntoIterator<Item = u64>) {
         for user in users.into_iter().map(UserId) {
             let order = self.next_order();
-            let item = Item { user, sku: sku(activity), order, quantity: 1, attempt: 1 };
+            let item = Item { user, sku: sku(activity), order, quantity: 1, attempt: 1, promised: false };
             self.reserve_items(ShardId::of(user), vec![item]).await;
         }
     }
