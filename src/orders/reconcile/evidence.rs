@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::run::{Stage, Watch};
+use super::watch::{Stage, Watch};
 use crate::protocol::{ActivityId, OrderNumber, SkuId, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId};
 use crate::store::StoreError;

@@ -1,8 +1,8 @@
 //! Marks against orders and the ledger, one by one. Pure.
 
-use super::compare::{Findings, Sql};
 use super::difference::{Difference, Kind, Remedy, state_name};
 use super::evidence::Evidence;
+use super::findings::{Findings, Sql};
 use crate::protocol::{OrderState, UserId};
 use crate::stock::calls::{Mark, ShardId};
 use crate::store::redis::ShardBooks;

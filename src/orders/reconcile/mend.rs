@@ -6,7 +6,7 @@
 
 use super::difference::{Difference, Kind, Remedy};
 use super::evidence::Evidence;
-use super::run::{Stage, Watch};
+use super::watch::{Stage, Watch};
 use crate::protocol::{ActivityId, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Mark, SHARDS, ShardId};
 use crate::store::StoreError;

@@ -16,10 +16,13 @@ mod compare;
 mod difference;
 mod evidence;
 mod figures;
+mod findings;
 mod marks;
 mod mend;
 mod run;
+mod watch;
 
 pub use difference::{Difference, Kind, Remedy};
 pub use figures::{Explained, ShardFigures, SkuFigures};
-pub use run::{ActivityReport, Reconciliation, Request, Stage, Watch};
+pub use run::{ActivityReport, Reconciliation, Request};
+pub use watch::{Stage, Watch};

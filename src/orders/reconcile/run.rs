@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::compare::{Findings, add_up, compare};
+use super::compare::{add_up, compare};
 use super::difference::{Difference, Kind};
 use super::evidence::{self, Evidence};
 use super::figures::{Explained, Figures, SkuFigures};
+use super::findings::Findings;
 use super::mend::mend;
+use super::watch::Watch;
 use crate::protocol::{ActivityId, SkuId};
 use crate::store::StoreError;
 use crate::store::redis::RedisShards;
@@ -14,25 +16,6 @@ use crate::store::sql::mysql::{ActivityState, MySqlInstallation};
 
 /// How long units may be between two shards before somebody has to bring them in.
 const MOVING_PATIENCE: Duration = Duration::from_secs(2);
-
-/// What is being done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Shards are read.
-    Shards,
-    /// What is on its way is read.
-    Feeds,
-    /// SQL is read.
-    Database,
-    /// Differences are corrected.
-    Mending,
-}
-
-/// Is told how far it is.
-pub trait Watch: Send + Sync {
-    /// So much of a stage is done.
-    fn at(&self, stage: Stage, done: u64, total: u64);
-}
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
