@@ -37,6 +37,8 @@ mod sqlite_allow_lists;
 mod sqlite_devices;
 #[path = "store_contract/sqlite_faults.rs"]
 mod sqlite_faults;
+#[path = "store_contract/sqlite_payments.rs"]
+mod sqlite_payments;
 #[path = "store_contract/sqlite_risk.rs"]
 mod sqlite_risk;
 #[path = "store_contract/sqlite_switches.rs"]

@@ -37,7 +37,7 @@ pub(super) async fn take<P: Probe>(State(probe): State<Arc<P>>, request: Request
         None => refused(
             // A status below 500 would be final, and the next writer takes it.
             StatusCode::SERVICE_UNAVAILABLE,
-            "no payment notices are taken here; a writer takes them, with payment.key_file",
+            "no payment notices are taken here; a writer takes them (without Redis the gateway), with payment.key_file",
         ),
     }
 }

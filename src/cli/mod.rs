@@ -13,8 +13,10 @@ mod allow;
 mod allow_args;
 mod data_args;
 mod demo;
+mod metric_text;
 mod obedience;
 mod output;
+mod payments;
 mod probe;
 mod production;
 mod reconcile;
@@ -36,6 +38,7 @@ mod token;
 mod token_report;
 mod token_text;
 mod writer;
+mod writer_metrics;
 mod writer_probe;
 
 use std::path::PathBuf;

@@ -1,23 +1,39 @@
 //! What a serving process tells of itself on the admin port.
 
-use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
-use crate::admin::probe::{Asked, Explanation, LastBuyView, ListedView, Probe, RiskView, SwitchesView};
+use super::metric_text::{family, labelled, single};
+use super::writer_metrics::put_payments;
+use crate::admin::probe::{
+    Asked, Explanation, LastBuyView, ListedView, Probe, RiskView, SignedNotice, SwitchesView,
+};
 use crate::admin::risk::{RiskDone, RiskError, RiskPlace, RiskRequest, change};
 use crate::admin::switches::{SetDone, SetError, SetRequest, SwitchPlace, set, views};
 use crate::admission::identity::IdentityError;
 use crate::admission::risk::Listed;
 use crate::gateway::{Ending, Event, Gateway, PassedEnding, RiskStatus, Rung, Sharing};
+use crate::orders::{Counters, Notices, PaymentTasks};
+use crate::payment::Answer;
 use crate::store::breaker::BreakerState;
 use crate::store::shared::{BreakersView, KeeperState};
+use crate::store::sql::SqliteStore;
 use crate::store::switches::Switches;
 
 /// The process's probe: it is asked from the start on, before there is a gateway.
 #[derive(Debug, Default)]
-pub(super) struct ServeProbe(OnceLock<Serving>);
+pub(super) struct ServeProbe {
+    serving: OnceLock<Serving>,
+    /// Where this process takes payments, because no writer does.
+    payments: OnceLock<Payments>,
+}
+
+#[derive(Debug)]
+struct Payments {
+    notices: Option<Notices<SqliteStore>>,
+    counters: Arc<Counters>,
+}
 
 #[derive(Debug)]
 struct Serving {
@@ -37,26 +53,32 @@ impl ServeProbe {
         switches: SwitchPlace,
         risk: RiskPlace,
     ) -> Arc<Gateway> {
-        let serving = self.0.get_or_init(|| Serving { gateway: Arc::new(gateway), keeper, switches, risk });
+        let serving =
+            self.serving.get_or_init(|| Serving { gateway: Arc::new(gateway), keeper, switches, risk });
         Arc::clone(&serving.gateway)
+    }
+
+    /// It takes payments from now on.
+    pub(super) fn takes_payments(&self, tasks: &PaymentTasks<SqliteStore>) {
+        let _ = self.payments.set(Payments { notices: tasks.notices(), counters: tasks.counters() });
     }
 }
 
 impl Probe for ServeProbe {
     fn not_ready(&self) -> Vec<&'static str> {
-        let Some(Serving { gateway, keeper, .. }) = self.0.get() else { return vec!["starting"] };
+        let Some(Serving { gateway, keeper, .. }) = self.serving.get() else { return vec!["starting"] };
         let keeper = keeper.as_ref().map(|keeper| *keeper.borrow());
         // The cause first, then what comes of it.
         keeper.iter().flat_map(KeeperState::not_ready).chain(gateway.not_ready()).collect()
     }
 
     fn notes(&self) -> Vec<&'static str> {
-        let sells = self.0.get().is_some_and(|serving| serving.gateway.sells_the_reserve());
+        let sells = self.serving.get().is_some_and(|serving| serving.gateway.sells_the_reserve());
         sells.then_some("purchases are sold from the reserve in the database").into_iter().collect()
     }
 
     fn metrics(&self) -> String {
-        let Some(Serving { gateway, keeper, .. }) = self.0.get() else { return String::new() };
+        let Some(Serving { gateway, keeper, .. }) = self.serving.get() else { return String::new() };
         let mut text = metrics(gateway);
         put_risk(&mut text, gateway);
         put_sharing(&mut text, gateway.sharing());
@@ -64,13 +86,16 @@ impl Probe for ServeProbe {
             put_keeper(&mut text, *keeper.borrow());
             put_breakers(&mut text, keeper.borrow().breakers);
         }
+        if let Some(payments) = self.payments.get() {
+            put_payments(&mut text, &payments.counters);
+        }
         let ready = u64::from(self.not_ready().is_empty());
         single(&mut text, "rushgate_ready", "gauge", "1 when clients may come", ready);
         text
     }
 
     fn switches(&self) -> Option<SwitchesView> {
-        let Serving { gateway, .. } = self.0.get()?;
+        let Serving { gateway, .. } = self.serving.get()?;
         let (obeyed, age_ms) = (gateway.switches().borrow().clone(), gateway.switches_age_ms());
         let unreadable = obeyed.ignored.iter().filter(|one| one.why.is_none());
         let unreadable = unreadable.map(|one| one.name.clone()).collect();
@@ -83,22 +108,22 @@ impl Probe for ServeProbe {
     }
 
     async fn set_switch(&self, request: SetRequest) -> Option<Result<SetDone, SetError>> {
-        let Serving { switches, .. } = self.0.get()?;
+        let Serving { switches, .. } = self.serving.get()?;
         Some(set(switches, request).await)
     }
 
     fn risk(&self) -> Option<RiskView> {
-        let gateway = &self.0.get()?.gateway;
+        let gateway = &self.serving.get()?.gateway;
         let RiskStatus { version, age_ms, users, ips, devices } = gateway.risk_status();
         Some(RiskView { gateway: gateway.process().0, version, age_ms, users, ips, devices })
     }
 
     async fn change_risk(&self, request: RiskRequest) -> Option<Result<RiskDone, RiskError>> {
-        Some(change(&self.0.get()?.risk, request).await)
+        Some(change(&self.serving.get()?.risk, request).await)
     }
 
     fn explain(&self, asked: &Asked) -> Option<Explanation> {
-        let gateway = &self.0.get()?.gateway;
+        let gateway = &self.serving.get()?.gateway;
         let listed = gateway.risk_of(asked.user, asked.ip, asked.device.as_deref()).into_iter();
         let listed = listed.map(|Listed { subject, effect, until_ms, .. }| ListedView {
             subject: subject.to_string(),
@@ -112,6 +137,12 @@ impl Probe for ServeProbe {
             at_ms: u64::from(buy.at_s).saturating_mul(1000),
         });
         Some(Explanation { gateway: gateway.process().0, listed: listed.collect(), last_buy })
+    }
+
+    async fn payment_notice(&self, notice: SignedNotice) -> Option<Answer> {
+        let notices = self.payments.get()?.notices.as_ref()?;
+        let (timestamp, signature) = (notice.timestamp.as_deref(), notice.signature.as_deref());
+        Some(notices.take(timestamp, signature, &notice.body).await)
     }
 }
 
@@ -281,31 +312,4 @@ fn put_breakers(text: &mut String, view: BreakersView) {
     single(text, "rushgate_stock_database_shards", "gauge", help, database_shards.into());
     let help = "Times that what purchases are sold from became another";
     single(text, "rushgate_stock_mode_changes_total", "counter", help, mode_changes);
-}
-
-pub(super) fn single(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
-    // Writing to a String does not fail.
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
-}
-
-fn family<'a>(
-    text: &mut String,
-    name: &str,
-    help: &str,
-    label: &str,
-    values: impl Iterator<Item = (&'a str, u64)>,
-) {
-    labelled(text, (name, "counter", help), label, values);
-}
-
-fn labelled<'a>(
-    text: &mut String,
-    (name, kind, help): (&str, &str, &str),
-    label: &str,
-    values: impl Iterator<Item = (&'a str, u64)>,
-) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    for (value, count) in values {
-        let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {count}");
-    }
 }

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::admin_port::open_admin;
 use super::obedience::until_drain;
 use super::output::{LogControl, print, start_logging};
+use super::payments::payment_settings;
 use super::probe::ServeProbe;
 use super::production::open_shared_store;
 use super::startup::{gateway_runtime, gateway_settings, open_store, verifier};
@@ -19,6 +20,7 @@ use crate::admin::switches::SwitchPlace;
 use crate::admission::limits::Limits;
 use crate::config::{Config, KeyFiles, StoreKind};
 use crate::gateway::{Gateway, Settings, StartError};
+use crate::orders::{PaymentSettings, PaymentTasks};
 use crate::store::crash_point;
 use crate::store::shared::{KeeperState, SharedStore};
 use crate::store::sql::SqliteStore;
@@ -71,6 +73,12 @@ trait ServedStore: GatewayStore {
 
     /// Where the admin port changes risk lists.
     fn risk_place(self: &Arc<Self>) -> RiskPlace;
+
+    /// What is told the tasks of payments; `None`: a writer has them.
+    fn payment_settings(config: &Config) -> Result<Option<PaymentSettings>, Failure>;
+
+    /// Starts them, if there is a key.
+    fn start_payments(self: &Arc<Self>, settings: PaymentSettings) -> Option<PaymentTasks<SqliteStore>>;
 }
 
 impl ServedStore for SqliteStore {
@@ -90,6 +98,14 @@ impl ServedStore for SqliteStore {
 
     fn risk_place(self: &Arc<Self>) -> RiskPlace {
         RiskPlace::Served(Arc::clone(self))
+    }
+
+    fn payment_settings(config: &Config) -> Result<Option<PaymentSettings>, Failure> {
+        payment_settings(&config.payment).map(Some)
+    }
+
+    fn start_payments(self: &Arc<Self>, settings: PaymentSettings) -> Option<PaymentTasks<SqliteStore>> {
+        PaymentTasks::start(Arc::clone(self), settings)
     }
 }
 
@@ -114,6 +130,14 @@ impl ServedStore for SharedStore {
     fn risk_place(self: &Arc<Self>) -> RiskPlace {
         RiskPlace::Redis(self.redis().clone())
     }
+
+    fn payment_settings(_: &Config) -> Result<Option<PaymentSettings>, Failure> {
+        Ok(None)
+    }
+
+    fn start_payments(self: &Arc<Self>, _: PaymentSettings) -> Option<PaymentTasks<SqliteStore>> {
+        None
+    }
 }
 
 async fn serve(config: &Config, log: &LogControl) -> Result<(), Failure> {
@@ -134,6 +158,7 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
 ) -> Result<(), Failure> {
     // Before anything else, so that a signal during the start is not lost.
     let mut stop = StopSignals::new()?;
+    let payments = S::payment_settings(config)?;
     let probe = Arc::new(ServeProbe::default());
     let admin = open_admin(config.admin.listen, "admin.listen", &probe).await?;
     let started = tokio::select! {
@@ -145,6 +170,10 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
     };
     let (gateway, store) = started?;
     let gateway = probe.serves(gateway, store.keeper_state(), store.switch_place(), store.risk_place());
+    let payments = payments.and_then(|settings| store.start_payments(settings));
+    if let Some(payments) = &payments {
+        probe.takes_payments(payments);
+    }
     if let Some(addr) = gateway.proxy_addr() {
         tracing::info!(%addr, "serves balancers that send PROXY headers");
     }
@@ -160,6 +189,9 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
             return Err(Failure::bad_result(format!("second signal ({signal}): ended without draining")));
         }
     };
+    if let Some(payments) = payments {
+        payments.stop().await;
+    }
     store.leave().await;
     if answered {
         tracing::info!("drained: everything accepted was answered");

@@ -1,7 +1,6 @@
 //! `rushgate writer`: the sidecar writer, until SIGTERM or Ctrl-C; then it finishes what it has read. A second signal
 //! ends it at once.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -9,6 +8,7 @@ use clap::Args;
 use super::admin_port::open_admin;
 use super::obedience::LogFollower;
 use super::output::{LogControl, print, start_logging};
+use super::payments::payment_settings;
 use super::production::{open_mysql, open_redis, patiently};
 use super::startup::runtime_of_all_cores;
 use super::stop_signals::StopSignals;
@@ -16,8 +16,6 @@ use super::writer_probe::WriterProbe;
 use super::{ConfigArgs, Failure};
 use crate::config::{Config, KeyFiles, Payment, StoreKind};
 use crate::orders::{PaymentSettings, Settings, Stopped, Writer};
-use crate::payment::Keys;
-use crate::payment::http::Target;
 use crate::store::crash_point;
 use crate::store::shared::Keeper;
 
@@ -117,31 +115,13 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
         claim_idle: writer.claim_idle,
         preheat_ahead: writer.preheat_ahead,
         trim_keep: writer.trim_keep,
-        payments: payment_settings(&config.payment)?,
+        payments: of_writer(&config.payment)?,
         ..Settings::default()
     })
 }
 
-fn payment_settings(payment: &Payment) -> Result<PaymentSettings, Failure> {
-    let read_keys = |path: &PathBuf| {
-        Keys::read(path, payment.other_key_file.as_deref())
-            .map_err(|error| Failure::cannot_start(error.to_string()))
-    };
-    let read_url = |url: &String| {
-        let read = url.parse::<Target>();
-        read.map_err(|error| Failure::cannot_start(format!("payment.centre_url = {error}")))
-    };
-    let settings = PaymentSettings {
-        keys: payment.key_file.as_ref().map(read_keys).transpose()?,
-        replay_window: payment.replay_window,
-        park_for: payment.park_for,
-        centre: payment.centre_url.as_ref().map(read_url).transpose()?,
-        ask_timeout: payment.ask_timeout,
-        ask_orders_max: payment.ask_orders_max,
-        asks_in_flight: payment.asks_in_flight,
-        retry_max: payment.retry_max,
-        alarm_after: payment.alarm_after,
-    };
+fn of_writer(payment: &Payment) -> Result<PaymentSettings, Failure> {
+    let settings = payment_settings(payment)?;
     if settings.centre.is_none() {
         tracing::info!(
             "payment.centre_url names no payment centre: orders that are not paid in time stay open"

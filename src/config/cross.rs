@@ -233,9 +233,9 @@ pub(super) fn unreadable_key_files(config: &Config) -> Vec<CrossFault> {
     if config.store.kind == StoreKind::Redis {
         files.push(("redis.password_file", &config.redis.password_file));
         files.push(("mysql.password_file", &config.mysql.password_file));
-        files.push(("payment.key_file", &config.payment.key_file));
-        files.push(("payment.other_key_file", &config.payment.other_key_file));
     }
+    files.push(("payment.key_file", &config.payment.key_file));
+    files.push(("payment.other_key_file", &config.payment.other_key_file));
     let faults = files.into_iter().filter_map(|(key, path)| {
         let path = path.as_ref()?;
         let error = try_read(path).err()?;

@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use super::context::Context;
+use super::context::{Context, Stopping};
 use super::retry::Retry;
 use crate::store::StoreError;
 
@@ -19,30 +19,31 @@ pub(super) enum Next {
     Later,
 }
 
-pub(super) trait Chore: Send + 'static {
+/// `C` is what its tasks have.
+pub(super) trait Chore<C = Context>: Send + 'static {
     /// For the log: "… does not go well".
     const WHAT: &'static str;
     /// Between two looks while nothing is due.
     const INTERVAL: Duration;
 
     /// Does what is due, some of it at least. Whatever it left undone comes again.
-    fn step(&mut self, context: &Context) -> impl Future<Output = Result<Next, StoreError>> + Send;
+    fn step(&mut self, context: &C) -> impl Future<Output = Result<Next, StoreError>> + Send;
 }
 
 /// Runs a chore until a stop is asked for.
-pub(super) async fn run<C: Chore>(mut chore: C, context: Context) {
-    let mut retry = Retry::of(C::WHAT);
-    while !context.stop.is_asked() {
+pub(super) async fn run<C: Stopping, K: Chore<C>>(mut chore: K, context: C) {
+    let mut retry = Retry::of(K::WHAT);
+    while !context.stop().is_asked() {
         let pause = match chore.step(&context).await {
             Ok(next) => {
                 retry.succeeded();
                 if next == Next::AtOnce {
                     continue;
                 }
-                C::INTERVAL
+                K::INTERVAL
             }
-            Err(error) => retry.failed(&error).max(C::INTERVAL),
+            Err(error) => retry.failed(&error).max(K::INTERVAL),
         };
-        context.stop.pause(pause).await;
+        context.stop().pause(pause).await;
     }
 }

@@ -23,6 +23,17 @@ pub(super) struct Context {
     pub(super) stop: Stop,
 }
 
+/// What tasks have that end when they are told to.
+pub(super) trait Stopping: Send + Sync + 'static {
+    fn stop(&self) -> &Stop;
+}
+
+impl Stopping for Context {
+    fn stop(&self) -> &Stop {
+        &self.stop
+    }
+}
+
 /// Whether to stop, and when to give up what is not done by then.
 #[derive(Clone, Debug)]
 pub(super) struct Stop(pub(super) watch::Receiver<Option<Instant>>);

@@ -136,6 +136,11 @@ impl Count {
         Self::StockLooksStill,
     ];
 
+    /// Whether it counts payments, or what comes of orders that are not paid.
+    pub const fn is_of_payments(self) -> bool {
+        self as usize >= Self::NoticesPaid as usize && self as usize <= Self::AsksFailed as usize
+    }
+
     const fn index(self) -> usize {
         self as usize
     }

@@ -7,6 +7,8 @@
 //! not paid in time. Each may die at any instant: what was taken from a feed stays pending
 //! there until it is settled, everything else is a row in SQL that stays due until it is done.
 //!
+//! The embedded form settles its orders itself; of all this it has only the tasks of payments ([`PaymentTasks`]).
+//!
 //! It never decides about a unit and never talks to a client. While Redis or SQL is away it tries again, more and more
 //! slowly, and loses nothing.
 
@@ -33,6 +35,6 @@ mod upkeep;
 mod writer;
 
 pub use counters::{Count, Counters, ShardLag};
-pub use payments::{Notices, PaymentSettings};
+pub use payments::{Notices, PaymentSettings, PaymentTasks};
 pub use settings::Settings;
 pub use writer::{Stopped, Writer};

@@ -15,7 +15,7 @@ use super::finisher::Finisher;
 use super::loads::{Loads, Preheats};
 use super::monitor::Monitor;
 use super::owed::{Ledger, Outbox};
-use super::payments::{Notices, Overdues, Parked};
+use super::payments::{Life, Notices, Overdues, Parked};
 use super::put_back::PutBack;
 use super::reader::Reader;
 use super::settings::Settings;
@@ -35,7 +35,7 @@ pub struct Writer {
     sql: MySqlInstallation,
     process: ProcessNumber,
     counters: Arc<Counters>,
-    notices: Option<Notices>,
+    notices: Option<Notices<MySqlInstallation>>,
     stop_timeout: Duration,
     stop: watch::Sender<Option<Instant>>,
     /// Settler and finisher: whether each came to its end.
@@ -87,14 +87,12 @@ impl Writer {
         others.spawn(chore::run(Recoveries, context.clone()));
         others.spawn(chore::run(Monitor, context.clone()));
         others.spawn(chore::run(Conservation::default(), context.clone()));
-        others.spawn(chore::run(Parked::default(), context.clone()));
-        for overdues in Overdues::tasks(&context) {
-            others.spawn(chore::run(overdues, context.clone()));
+        let life = Life::of_writer(&context);
+        others.spawn(chore::run(Parked::default(), life.clone()));
+        for overdues in Overdues::tasks(&life.settings) {
+            others.spawn(chore::run(overdues, life.clone()));
         }
-        let payments = &context.settings.payments;
-        let notices = payments.keys.clone().map(|keys| {
-            Notices::new(sql.clone(), Arc::clone(&context.counters), keys, payments.replay_window)
-        });
+        let notices = life.notices();
         Self {
             notices,
             sql,
@@ -118,7 +116,7 @@ impl Writer {
     }
 
     /// Who takes payment notices, if a key is there to check them with. Works until the process ends.
-    pub fn notices(&self) -> Option<Notices> {
+    pub fn notices(&self) -> Option<Notices<MySqlInstallation>> {
         self.notices.clone()
     }
 

@@ -12,6 +12,7 @@ pub mod devices;
 pub mod failures;
 pub mod gate;
 pub mod modes;
+pub mod payments;
 pub mod redis;
 pub mod risk;
 pub mod sessions;

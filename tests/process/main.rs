@@ -22,6 +22,7 @@ mod bystander;
 mod conduct;
 mod crash;
 mod descriptors;
+mod embedded_payments;
 mod funnel;
 mod house;
 mod lease;

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rushgate::admin::activities::{Activities, NewActivity, NewSku};
-use rushgate::protocol::{ActivityId, OrderNumber, SkuId, SkuKey, UserId};
-use rushgate::stock::calls::ShardId;
+use rushgate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use rushgate::store::catalog::{Catalogue, Eligibility};
 use rushgate::store::sql::{OpenOptions, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use sqlx::{ConnectOptions, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::installation::{Figures, Installation, OrderRow};
@@ -169,26 +168,8 @@ impl Installation for SqliteInstallation {
     }
 
     async fn close_order(&self, order: OrderNumber) {
-        let mut connection = connect(self.folder.path()).await;
-        let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
-        let number = i64::try_from(order.0).unwrap();
-        let (user, activity, sku, quantity): (i64, u32, u16, u16) = sqlx::query_as(
-            "UPDATE orders SET state = 4 WHERE number = ? AND state = 2 RETURNING user, activity, sku, quantity",
-        )
-        .bind(number)
-        .fetch_one(&mut *transaction)
-        .await
-        .unwrap();
-        let shard = ShardId::of(UserId(user.try_into().unwrap()));
-        sqlx::query("UPDATE stock SET free = free + ? WHERE shard = ? AND activity = ? AND sku = ?")
-            .bind(quantity)
-            .bind(shard.number())
-            .bind(activity)
-            .bind(sku)
-            .execute(&mut *transaction)
-            .await
-            .unwrap();
-        transaction.commit().await.unwrap();
+        let closed = self.store.close_order(order, "a test asks for it").await.unwrap();
+        assert!(closed.is_some_and(|(_, mark)| mark.state == OrderState::Closed), "{closed:?}");
     }
 
     async fn orders(&self, activity: ActivityId) -> Vec<OrderRow> {

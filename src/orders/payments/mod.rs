@@ -4,18 +4,25 @@
 //! each. Overdue orders are taken from the database by a few tasks of every writer, the payment centre is asked to close
 //! them, and what it says is done: only *closed* closes. A payment centre that does not answer stops nothing else, and
 //! nothing is closed meanwhile. Whoever dies in between has done a whole step or none.
+//!
+//! The same on both databases ([`PaymentStore`](crate::store::payments::PaymentStore)): in the embedded form, which has no
+//! writers, the serving process runs them ([`PaymentTasks`]).
 
 mod alarms;
 mod centre;
+mod life;
 mod notices;
 mod overdue;
 mod parked;
 mod peak;
+mod tasks;
 
+pub(super) use life::Life;
 pub use notices::Notices;
 pub(super) use overdue::Overdues;
 pub(super) use parked::Parked;
 pub(super) use peak::Peak;
+pub use tasks::PaymentTasks;
 
 use std::time::Duration;
 

@@ -14,20 +14,26 @@ use crate::payment::{Answer, Keys, Payment, PaymentState, RefundCause, read_noti
 use crate::store::StoreError;
 use crate::store::crash_point;
 use crate::store::failures::{Failures, Say};
-use crate::store::sql::mysql::MySqlInstallation;
+use crate::store::payments::PaymentStore;
 
 /// Notices under way at once.
 const IN_FLIGHT_MAX: usize = 64;
 
 /// Takes notices. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Notices {
-    inner: Arc<Inner>,
+#[derive(Debug)]
+pub struct Notices<S> {
+    inner: Arc<Inner<S>>,
+}
+
+impl<S> Clone for Notices<S> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
 }
 
 #[derive(Debug)]
-struct Inner {
-    sql: MySqlInstallation,
+struct Inner<S> {
+    store: Arc<S>,
     counters: Arc<Counters>,
     keys: Keys,
     window: Duration,
@@ -46,16 +52,16 @@ struct Troubles {
     unkept: Failures,
 }
 
-impl Notices {
+impl<S: PaymentStore> Notices<S> {
     pub(in crate::orders) fn new(
-        sql: MySqlInstallation,
+        store: Arc<S>,
         counters: Arc<Counters>,
         keys: Keys,
         window: Duration,
     ) -> Self {
         let in_flight = Semaphore::new(IN_FLIGHT_MAX);
         let troubles = Mutex::default();
-        Self { inner: Arc::new(Inner { sql, counters, keys, window, in_flight, troubles }) }
+        Self { inner: Arc::new(Inner { store, counters, keys, window, in_flight, troubles }) }
     }
 
     /// Takes one, with its headers as they came.
@@ -92,7 +98,7 @@ impl Notices {
     async fn keep(&self, payment: &Payment, signed_at_ms: u64) -> Answer {
         let Ok(_permit) = self.inner.in_flight.try_acquire() else { return Answer::Unanswered };
         crash_point::pass("writer.before_payment");
-        let taken = self.inner.sql.take_payment(payment, signed_at_ms, self.inner.window).await;
+        let taken = self.inner.store.take_payment(payment, signed_at_ms, self.inner.window).await;
         crash_point::pass("writer.after_payment");
         match taken {
             Ok(notice) => {

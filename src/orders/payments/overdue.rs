@@ -1,6 +1,6 @@
 //! Orders that were not paid in time: taken from the database, asked about, closed where the payment centre has.
 //!
-//! A few of these tasks in every writer. Nothing is held while the payment centre is asked. Of what it says, *closed*
+//! A few of these tasks in every writer, or in the process that serves an embedded store. Nothing is held while the payment centre is asked. Of what it says, *closed*
 //! closes the order here and gives its units back, in one transaction; *paid* is taken like a notice; *unknown*, silence
 //! and nonsense change nothing: the order has its next turn already, later each time. What a person has to mend is told as
 //! an error: an order that cannot be closed, one that is paid there and not here.
@@ -8,18 +8,19 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::PaymentSettings;
 use super::alarms::Alarms;
 use super::centre::{AskError, Centre};
+use super::life::Life;
 use super::notices::tell_refund;
 use crate::orders::chore::{Chore, Next};
-use crate::orders::context::Context;
 use crate::orders::counters::Count;
 use crate::payment::{Answer, Asked, Payment, PaymentState};
 use crate::protocol::{OrderNumber, SkuKey};
 use crate::store::StoreError;
 use crate::store::crash_point;
 use crate::store::failures::{Failures, Say};
-use crate::store::sql::mysql::{Closings, LeftOpen, Overdue, OverdueOrder};
+use crate::store::payments::{Closings, LeftOpen, Overdue, OverdueOrder, PaymentStore};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// While the payment centre does not answer, it is asked so often.
@@ -53,9 +54,8 @@ struct Said {
 }
 
 impl Overdues {
-    /// All of a writer; none where nobody is to be asked.
-    pub(in crate::orders) fn tasks(context: &Context) -> Vec<Self> {
-        let payments = &context.settings.payments;
+    /// All of a process; none where nobody is to be asked.
+    pub(in crate::orders) fn tasks(payments: &PaymentSettings) -> Vec<Self> {
         let (Some(target), Some(keys)) = (payments.centre.clone(), payments.keys.clone()) else {
             return Vec::new();
         };
@@ -70,7 +70,7 @@ impl Overdues {
     }
 
     /// It does not answer: all of these orders stay as they are, and the next ones wait a little.
-    async fn silence(&mut self, context: &Context, orders: &[OverdueOrder], error: &AskError) {
+    async fn silence<S>(&mut self, context: &Life<S>, orders: &[OverdueOrder], error: &AskError) {
         let count = u64::try_from(orders.len()).unwrap_or(u64::MAX);
         let say = self.told().silent.failed(Instant::now());
         match say {
@@ -90,11 +90,11 @@ impl Overdues {
     }
 
     /// Orders of which nothing is known; somebody is called when one has been overdue for too long.
-    fn tell_unknown(&self, context: &Context, orders: &[OverdueOrder]) {
+    fn tell_unknown<S>(&self, context: &Life<S>, orders: &[OverdueOrder]) {
         let Some(oldest) = orders.iter().max_by_key(|one| one.overdue_ms) else { return };
         context.counters.add_len(Count::AskedUnknown, orders.len());
         context.counters.note_unknown(oldest.overdue_ms);
-        let alarm_ms = u64::try_from(context.settings.payments.alarm_after.as_millis()).unwrap_or(u64::MAX);
+        let alarm_ms = u64::try_from(context.settings.alarm_after.as_millis()).unwrap_or(u64::MAX);
         let now = Instant::now();
         let mut told = self.told();
         let was_called = told.called_at.is_some_and(|at| now.saturating_duration_since(at) < CALL_EVERY);
@@ -109,13 +109,16 @@ impl Overdues {
         );
     }
 
-    async fn act(&self, context: &Context, said: Said) -> Result<(), StoreError> {
+    async fn act<S: PaymentStore>(&self, context: &Life<S>, said: Said) -> Result<(), StoreError> {
         if !said.closed.is_empty() {
             crash_point::pass("writer.before_overdue_closed");
-            let Closings { closed, left_open } = context.sql.close_overdue(&said.closed).await?;
+            let (Closings { closed, left_open }, lag_ms) = context.store.close_overdue(&said.closed).await?;
             crash_point::pass("writer.after_overdue_closed");
             self.tell_left_open(context, &left_open);
             context.counters.add(Count::TimedOut, closed);
+            if let Some(lag_ms) = lag_ms {
+                context.counters.note_restock(lag_ms);
+            }
             tracing::debug!(
                 closed,
                 asked = said.closed.len(),
@@ -131,8 +134,12 @@ impl Overdues {
 
     /// The payment centre says that an order is paid: the payment is taken like a notice. Where it does not pay the order
     /// here, the order waits on, and will for ever, unless somebody finds out which of the two is wrong.
-    async fn take_paid(&self, context: &Context, payment: &Payment) -> Result<(), StoreError> {
-        let notice = context.sql.take_answered_payment(payment).await?;
+    async fn take_paid<S: PaymentStore>(
+        &self,
+        context: &Life<S>,
+        payment: &Payment,
+    ) -> Result<(), StoreError> {
+        let notice = context.store.take_answered_payment(payment).await?;
         context.counters.add(Count::AskedPaid, 1);
         let (id, order, answer) = (payment.id.as_str(), payment.order, Answer::from(notice));
         if let Answer::Kept { state: PaymentState::Applied, .. } = answer {
@@ -143,7 +150,7 @@ impl Overdues {
             tell_refund(payment, cause);
         }
         // One that is over meanwhile is nobody's trouble.
-        let Some((user, mark)) = context.sql.waiting_for_payment(order).await? else { return Ok(()) };
+        let Some((user, mark)) = context.store.waiting_for_payment(order).await? else { return Ok(()) };
         context.counters.add(Count::AskedPaidUnmatched, 1);
         if self.told().alarms.is_due(order, Instant::now()) {
             let SkuKey { activity, sku } = mark.sku;
@@ -156,7 +163,7 @@ impl Overdues {
         Ok(())
     }
 
-    fn tell_left_open(&self, context: &Context, left_open: &[LeftOpen]) {
+    fn tell_left_open<S>(&self, context: &Life<S>, left_open: &[LeftOpen]) {
         context.counters.add_len(Count::ClosesRefused, left_open.len());
         for LeftOpen { user, order, sku: SkuKey { activity, sku }, reason } in left_open {
             if self.told().alarms.is_due(*order, Instant::now()) {
@@ -169,19 +176,19 @@ impl Overdues {
     }
 }
 
-impl Chore for Overdues {
+impl<S: PaymentStore> Chore<Life<S>> for Overdues {
     const WHAT: &'static str = "closing orders that were not paid in time";
     const INTERVAL: Duration = Duration::from_millis(500);
 
-    async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
-        let payments = &context.settings.payments;
+    async fn step(&mut self, context: &Life<S>) -> Result<Next, StoreError> {
+        let payments = &context.settings;
         let how = Overdue {
             limit: payments.ask_orders_max,
             // Until then whoever asks has his answer, and has acted on it.
             first_delay: payments.ask_timeout.saturating_mul(2),
             longest_delay: payments.retry_max,
         };
-        let taken = context.sql.take_overdue(how).await?;
+        let taken = context.store.take_overdue(how).await?;
         if taken.orders.is_empty() {
             return Ok(Next::Later);
         }

@@ -5,15 +5,15 @@
 use std::time::{Duration, Instant};
 
 use super::alarms::Alarms;
+use super::life::Life;
 use super::notices::tell_refund;
 use crate::orders::chore::{Chore, Next};
-use crate::orders::context::Context;
 use crate::orders::counters::Count;
 use crate::payment::PaymentState;
 use crate::protocol::OrderNumber;
 use crate::store::StoreError;
 use crate::store::crash_point;
-use crate::store::sql::mysql::{Judged, Stuck};
+use crate::store::payments::{Judged, PaymentStore, Stuck};
 
 /// Payments in one step.
 const PAGE: u32 = 256;
@@ -26,14 +26,14 @@ pub(in crate::orders) struct Parked {
     alarms: Alarms,
 }
 
-impl Chore for Parked {
+impl<S: PaymentStore> Chore<Life<S>> for Parked {
     const WHAT: &'static str = "looking after payments that came before their orders";
     const INTERVAL: Duration = Duration::from_secs(2);
 
-    async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
-        let park_for = context.settings.payments.park_for;
+    async fn step(&mut self, context: &Life<S>) -> Result<Next, StoreError> {
+        let park_for = context.settings.park_for;
         let Judged { unparked, stuck, next } =
-            context.sql.judge_parked(park_for, self.after.unwrap_or(OrderNumber(0)), PAGE).await?;
+            context.store.judge_parked(park_for, self.after.unwrap_or(OrderNumber(0)), PAGE).await?;
         crash_point::pass("writer.after_parked");
         context.counters.add_len(Count::PaymentsStuck, stuck.len());
         for Stuck { payment, order, reason } in stuck {
@@ -51,7 +51,7 @@ impl Chore for Parked {
             }
         }
         if next.is_none() {
-            context.counters.set_refunds_due(context.sql.refunds_due_count().await?);
+            context.counters.set_refunds_due(context.store.refunds_due_count().await?);
         }
         self.after = next;
         Ok(if next.is_some() { Next::AtOnce } else { Next::Later })

@@ -22,9 +22,10 @@ use tokio::task::JoinSet;
 
 pub use faults::PayFaults;
 
-use self::till::Till;
+use self::till::{Pay, Till};
 use crate::payment::http::Target;
 use crate::payment::{Keys, Payment};
+use crate::protocol::OrderNumber;
 
 /// A running payment centre.
 #[derive(Debug)]
@@ -84,6 +85,11 @@ impl PayCentre {
         self.address
     }
 
+    /// A buyer pays; `false`: the order is closed, and no money is taken.
+    pub fn pay(&self, order: OrderNumber, amount_minor: u64) -> bool {
+        self.inner.pay(order, amount_minor)
+    }
+
     /// What has happened so far.
     pub fn stats(&self) -> serde_json::Value {
         self.inner.stats()
@@ -93,6 +99,18 @@ impl PayCentre {
 impl Inner {
     fn with_till<T>(&self, act: impl FnOnce(&mut Till) -> T) -> T {
         act(&mut self.till.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn pay(&self, order: OrderNumber, amount_minor: u64) -> bool {
+        match self.with_till(|till| till.pay(order, amount_minor, &self.faults, now_ms())) {
+            Pay::Taken(payment) => {
+                // Nobody listens only while everything ends.
+                let _ = self.notices.send(payment);
+                true
+            }
+            Pay::WasPaid => true,
+            Pay::Closed => false,
+        }
     }
 
     fn stats(&self) -> serde_json::Value {

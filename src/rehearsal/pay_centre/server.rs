@@ -13,7 +13,6 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::till::Pay;
 use super::{Inner, count, now_ms};
 use crate::payment::{SIGNATURE_HEADER, TIMESTAMP_HEADER, asked_body, read_ask};
 use crate::protocol::OrderNumber;
@@ -49,16 +48,8 @@ async fn pay(State(inner): State<Arc<Inner>>, Json(body): Json<PayBody>) -> Resp
     let Ok(order) = body.order.parse().map(OrderNumber) else {
         return (StatusCode::BAD_REQUEST, Json(json!({ "error": "no order number" }))).into_response();
     };
-    let taken = inner.with_till(|till| till.pay(order, body.amount_minor, &inner.faults, now_ms()));
-    let (status, state) = match taken {
-        Pay::Taken(payment) => {
-            // Nobody listens only while everything ends.
-            let _ = inner.notices.send(payment);
-            (StatusCode::OK, "paid")
-        }
-        Pay::WasPaid => (StatusCode::OK, "paid"),
-        Pay::Closed => (StatusCode::CONFLICT, "closed"),
-    };
+    let is_paid = inner.pay(order, body.amount_minor);
+    let (status, state) = if is_paid { (StatusCode::OK, "paid") } else { (StatusCode::CONFLICT, "closed") };
     (status, Json(json!({ "state": state }))).into_response()
 }
 

@@ -21,8 +21,9 @@ async fn a_promise_without_its_order_is_red() {
     assert_red(&missing, Check::Promises, "user 1 was told of order 101 by QUEUED, but no such order stands");
     let foreign = verdict(nothing, "UPDATE orders SET user = 9 WHERE number = 101").await;
     assert_red(&foreign, Check::Promises, "in the database it is user 9's");
-    let twice = "DROP INDEX orders_number; INSERT INTO orders SELECT shard, activity, user, 2, number, sku, \
-                 quantity, 4, 0, 0 FROM orders WHERE number = 101";
+    let twice = "DROP INDEX orders_number; INSERT INTO orders (shard, activity, user, attempt, number, sku, quantity, \
+                 state, pay_by_ms, created_at_ms) SELECT shard, activity, user, 2, number, sku, quantity, 4, 0, 0 \
+                 FROM orders WHERE number = 101";
     let twice = verdict(nothing, twice).await;
     assert_red(&twice, Check::Promises, "2 orders with that number stand in the database");
 }

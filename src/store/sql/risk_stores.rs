@@ -12,10 +12,11 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::error::{Failure, OpenError};
+use super::jobs::Job;
 use super::open::{self, IfMissing};
 use super::risk::{self, Done, Step};
 use super::sqlite_store::SqliteStore;
-use super::writer::{Job, now_ms};
+use super::writer::now_ms;
 use crate::store::StoreError;
 use crate::store::risk::{
     Change, Entry, Followed, NewEntry, NewFlag, Page, Removed, RiskStore, STEP_ENTRIES,

@@ -12,10 +12,11 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::error::OpenError;
+use super::jobs::Job;
 use super::open::{self, IfMissing};
 use super::sqlite_store::SqliteStore;
 use super::switches::{changes, read, set};
-use super::writer::{Job, now_ms};
+use super::writer::now_ms;
 use crate::store::StoreError;
 use crate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
 

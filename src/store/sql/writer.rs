@@ -13,11 +13,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::batch::Batch;
 use super::error::Failure;
 use super::feed::Feeds;
+use super::jobs::{CallJob, Job};
 use super::lock::FolderLock;
 use super::rows::{self, Wanted};
 use super::{loads, registration, risk, switches};
@@ -45,32 +46,6 @@ enum Trust {
     Nobody,
 }
 
-pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
-
-/// What the task is asked to do.
-#[derive(Debug)]
-pub(super) enum Job {
-    Call(CallJob),
-    Register(Answer<Registration>),
-    DriveLoads(Answer<u64>),
-    SetSwitch {
-        new: NewSwitch,
-        answer: Answer<u64>,
-    },
-    ChangeRisk {
-        step: risk::Step,
-        answer: Answer<risk::Done>,
-    },
-    /// Finish what is queued, close the database, release the folder.
-    Close,
-}
-
-#[derive(Debug)]
-pub(super) struct CallJob {
-    pub(super) call: Call,
-    pub(super) answer: Answer<Reply>,
-}
-
 #[derive(Debug)]
 pub(super) struct Writer {
     options: SqliteConnectOptions,
@@ -79,7 +54,7 @@ pub(super) struct Writer {
     /// connection is used for forgets it.
     known: Option<(i64, Batch)>,
     jobs: mpsc::Receiver<Job>,
-    feeds: Arc<Feeds>,
+    pub(super) feeds: Arc<Feeds>,
     failures: Failures,
     /// Held until the connection is closed.
     lock: FolderLock,
@@ -133,6 +108,7 @@ impl Writer {
                     let result = self.change_risk(&step).await;
                     let _ = answer.send(self.settle(result).await);
                 }
+                Job::Life(job) => self.live(job).await,
                 Job::Close => self.jobs.close(),
             }
         }
@@ -231,7 +207,9 @@ impl Writer {
         }
     }
 
-    async fn connect(&mut self) -> Result<(&mut SqliteConnection, &mut mpsc::Receiver<Job>), Failure> {
+    pub(super) async fn connect(
+        &mut self,
+    ) -> Result<(&mut SqliteConnection, &mut mpsc::Receiver<Job>), Failure> {
         self.known = None;
         let connection = match self.connection.take() {
             Some(connection) => connection,
@@ -240,7 +218,7 @@ impl Writer {
         Ok((self.connection.insert(connection), &mut self.jobs))
     }
 
-    async fn settle<T>(&mut self, result: Result<T, Failure>) -> Result<T, StoreError> {
+    pub(super) async fn settle<T>(&mut self, result: Result<T, Failure>) -> Result<T, StoreError> {
         match result {
             Ok(value) => {
                 self.succeed();

@@ -34,6 +34,7 @@ mod order_states;
 mod orders;
 mod overdue;
 mod payment_rows;
+mod payment_store;
 mod payments;
 mod preheat;
 mod processes;

@@ -9,11 +9,8 @@ use sqlx::MySqlConnection;
 
 use super::failure::Failure;
 use super::statements::{Shapes, Writing, write};
-use crate::payment::Cause;
 use crate::protocol::{OrderNumber, OrderState};
-
-/// Characters of a reason that are kept.
-const REASON_CHARS_MAX: usize = 255;
+pub(super) use crate::store::sql::step::Step;
 
 static INSERT_HISTORY: LazyLock<Shapes> = LazyLock::new(|| {
     Shapes::new(
@@ -23,27 +20,6 @@ static INSERT_HISTORY: LazyLock<Shapes> = LazyLock::new(|| {
     )
 });
 
-/// From which state an order went to which, and why.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Step<'a> {
-    /// `None`: it had no row.
-    pub(super) from: Option<OrderState>,
-    pub(super) to: OrderState,
-    pub(super) cause: Cause,
-    pub(super) reason: &'a str,
-}
-
-impl Step<'_> {
-    fn checked(&self) -> Result<(), Failure> {
-        match self.from {
-            Some(from) if !from.may_become(self.to) => {
-                Err(Failure::Corrupt(format!("an order would go back from {from:?} to {:?}", self.to)))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
 /// Moves an order on, if it stands where the step begins; whether it did.
 pub(super) async fn advance(
     connection: &mut MySqlConnection,
@@ -51,7 +27,7 @@ pub(super) async fn advance(
     step: Step<'_>,
     now_ms: u64,
 ) -> Result<bool, Failure> {
-    step.checked()?;
+    step.checked().map_err(Failure::Corrupt)?;
     let Some(from) = step.from else { return Ok(false) };
     let moved = sqlx::query("UPDATE orders SET state = ? WHERE number = ? AND state = ?")
         .bind(step.to as u8)
@@ -73,7 +49,7 @@ pub(super) async fn insert_history(
     step: Step<'_>,
     now_ms: u64,
 ) -> Result<(), Failure> {
-    let reason: String = step.reason.chars().take(REASON_CHARS_MAX).collect();
+    let reason = step.kept_reason();
     let bind = |query: Writing, order: &OrderNumber| {
         let query = query.bind(order.0).bind(step.from.map_or(0, |from| from as u8)).bind(step.to as u8);
         query.bind(step.cause as u8).bind(reason.clone()).bind(now_ms)

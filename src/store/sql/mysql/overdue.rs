@@ -12,7 +12,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use sqlx::MySqlConnection;
 
@@ -24,13 +23,11 @@ use super::orders::{SourcedMarkRow, by_number, sourced_mark};
 use super::releases::{Release, insert_ledger_rows};
 use super::reservation::MySqlStore;
 use super::statements::{Reading, Shapes, execute_among, execute_among_with, read};
-use crate::payment::Cause;
 use crate::protocol::{OrderNumber, OrderState, SkuKey, UserId};
 use crate::stock::calls::{Mark, ShardId};
 use crate::store::StoreError;
-
-/// The delay is not doubled more often than that.
-const DOUBLINGS_MAX: u32 = 16;
+use crate::store::payments::DOUBLINGS_MAX;
+pub use crate::store::payments::{Closings, LeftOpen, Overdue, OverdueOrder, Taken};
 
 static PUT_OFF: LazyLock<Shapes> = LazyLock::new(|| {
     let head = format!(
@@ -62,59 +59,6 @@ static RESTOCK_LAG: LazyLock<Shapes> = LazyLock::new(|| {
         ")",
     )
 });
-
-/// How overdue orders are taken.
-#[derive(Clone, Copy, Debug)]
-pub struct Overdue {
-    /// At most so many at once.
-    pub limit: u32,
-    /// How long the first asking may take; doubled with each.
-    pub first_delay: Duration,
-    /// The longest time between two askings.
-    pub longest_delay: Duration,
-}
-
-/// What was taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// The database's time, in Unix milliseconds.
-    pub now_ms: u64,
-    /// The longest due first.
-    pub orders: Vec<OverdueOrder>,
-}
-
-/// An order to ask the payment centre about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OverdueOrder {
-    /// Which.
-    pub order: OrderNumber,
-    /// For how long it has been overdue.
-    pub overdue_ms: u64,
-    /// How long it waited for its turn.
-    pub waited_ms: u64,
-}
-
-/// What came of closing orders.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Closings {
-    /// How many were closed.
-    pub closed: u64,
-    /// Those that wait for their payment and could not be closed. They come again.
-    pub left_open: Vec<LeftOpen>,
-}
-
-/// An order that cannot be closed until somebody mends what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOpen {
-    /// Whose.
-    pub user: UserId,
-    /// Which.
-    pub order: OrderNumber,
-    /// What it holds units of.
-    pub sku: SkuKey,
-    /// What is wrong.
-    pub reason: String,
-}
 
 /// What came of one try to close a batch.
 enum Round {
@@ -192,12 +136,9 @@ impl MySqlInstallation {
         .await?;
         let mut numbers: Vec<_> = due.iter().map(|(number, ..)| *number).collect();
         numbers.sort_unstable();
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX >> DOUBLINGS_MAX);
-        // Not all who were taken together come back together.
-        let first = ms(how.first_delay).max(1);
-        let first = first.saturating_add(fastrand::u64(0..=first.checked_div(4).unwrap_or_default()));
+        let (longest_ms, first_ms) = how.delays_ms();
         execute_among_with(&mut transaction, &PUT_OFF, &numbers, |query| {
-            query.bind(now_ms).bind(ms(how.longest_delay)).bind(first)
+            query.bind(now_ms).bind(longest_ms).bind(first_ms)
         })
         .await?;
         transaction.commit().await?;
@@ -219,14 +160,8 @@ impl MySqlInstallation {
         let Waiting { closing, of_sql, left_open } = lock_waiting(&mut transaction, orders, bad_skus).await?;
         let numbers: Vec<_> = closing.iter().map(|(_, mark)| mark.order.0).collect();
         execute_among(&mut transaction, &CLOSE, &numbers).await?;
-        let step = Step {
-            from: Some(OrderState::PendingPayment),
-            to: OrderState::Closed,
-            cause: Cause::TimedOut,
-            reason: "not paid in time",
-        };
         let closed: Vec<_> = numbers.iter().copied().map(OrderNumber).collect();
-        insert_history(&mut transaction, &closed, step, now_ms).await?;
+        insert_history(&mut transaction, &closed, Step::TIMED_OUT, now_ms).await?;
         let release = |(user, mark): &(UserId, Mark)| Release {
             id: 0,
             shard: ShardId::of(*user),

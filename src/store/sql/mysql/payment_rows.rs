@@ -5,9 +5,7 @@ use sqlx::{MySqlConnection, MySqlPool};
 use super::failure::Failure;
 use crate::payment::{Notice, Payment, PaymentId, PaymentState, RefundCause};
 use crate::protocol::OrderNumber;
-
-/// Numbers below are the sequence within a process (rule 17).
-const SEQUENCE_BITS: u32 = 36;
+use crate::store::sql::payment_columns;
 
 /// Id, order, amount, and when it was paid.
 pub(super) type PaymentRow = (String, u64, u64, u64);
@@ -38,11 +36,7 @@ pub(super) async fn record(
     state: PaymentState,
     now_ms: u64,
 ) -> Result<(), Failure> {
-    let (state, cause) = match state {
-        PaymentState::Parked => (1, 0),
-        PaymentState::Applied => (2, 0),
-        PaymentState::RefundDue(cause) => (3, cause as u8),
-    };
+    let (state, cause) = payment_columns::of_state(state);
     sqlx::query("UPDATE payments SET state = ?, refund_cause = ?, changed_at_ms = ? WHERE id = ?")
         .bind(state)
         .bind(cause)
@@ -63,11 +57,7 @@ pub(super) async fn known(connection: &mut MySqlConnection, payment: &Payment) -
     if (number, amount_minor) != (payment.order.0, payment.amount_minor) {
         return Ok(Notice::Conflict);
     }
-    let state = match state {
-        1 => PaymentState::Parked,
-        2 => PaymentState::Applied,
-        _ => PaymentState::RefundDue(refund_cause(&payment.id, cause)?),
-    };
+    let state = payment_columns::state(&payment.id, state, cause).map_err(Failure::Corrupt)?;
     Ok(Notice::Kept { state, repeated: true })
 }
 
@@ -75,8 +65,7 @@ pub(super) async fn known(connection: &mut MySqlConnection, payment: &Payment) -
 pub(super) async fn may_exist(connection: &mut MySqlConnection, order: OrderNumber) -> Result<bool, Failure> {
     let newest: Option<u32> =
         sqlx::query_scalar("SELECT MAX(number) FROM processes").fetch_one(connection).await?;
-    let process = order.0.checked_shr(SEQUENCE_BITS).unwrap_or_default();
-    Ok(process > 0 && process <= newest.unwrap_or_default().into())
+    Ok(payment_columns::may_exist(order, newest.unwrap_or_default()))
 }
 
 /// Whether an order has a row, settled or not.
@@ -114,13 +103,10 @@ pub(super) async fn ripe(
     .await?)
 }
 
-pub(super) fn payment((id, number, amount_minor, paid_at_ms): PaymentRow) -> Result<Payment, Failure> {
-    let parsed = PaymentId::new(&id);
-    let id = parsed.ok_or_else(|| Failure::Corrupt(format!("{id:?} is the id of a payment")))?;
-    Ok(Payment { id, order: OrderNumber(number), amount_minor, paid_at_ms })
+pub(super) fn payment(row: PaymentRow) -> Result<Payment, Failure> {
+    payment_columns::payment(row).map_err(Failure::Corrupt)
 }
 
 pub(super) fn refund_cause(id: &PaymentId, number: u8) -> Result<RefundCause, Failure> {
-    let unknown = || Failure::Corrupt(format!("payment {} has the unknown cause {number}", id.as_str()));
-    RefundCause::from_number(number).ok_or_else(unknown)
+    payment_columns::refund_cause(id, number).map_err(Failure::Corrupt)
 }

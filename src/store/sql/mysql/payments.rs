@@ -25,6 +25,7 @@ use super::statements::{Reading, Shapes, read};
 use crate::payment::{Notice, Owed, Payment, PaymentState, RefundCause, Verdict, judge};
 use crate::protocol::{OrderNumber, OrderState};
 use crate::store::StoreError;
+pub use crate::store::payments::{Judged, Refund, Stuck, Unparked};
 
 static PARKED_OF_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
     Shapes::new(
@@ -34,48 +35,6 @@ static PARKED_OF_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
         ") FOR UPDATE",
     )
 });
-
-/// A payment that was parked and is no longer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unparked {
-    /// Which.
-    pub payment: Payment,
-    /// What has become of it.
-    pub state: PaymentState,
-}
-
-/// A payment that cannot be judged, and stays parked until somebody mends what is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stuck {
-    /// The id of the payment.
-    pub payment: String,
-    /// What was paid for.
-    pub order: OrderNumber,
-    /// What is wrong.
-    pub reason: String,
-}
-
-/// What came of looking at a page of parked payments.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Judged {
-    /// Those that are parked no longer.
-    pub unparked: Vec<Unparked>,
-    /// Those that cannot be judged.
-    pub stuck: Vec<Stuck>,
-    /// Where to go on; `None`: that was the last page.
-    pub next: Option<OrderNumber>,
-}
-
-/// Money that is to be given back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refund {
-    /// The payment.
-    pub payment: Payment,
-    /// Why.
-    pub cause: RefundCause,
-    /// Since when, in Unix milliseconds.
-    pub since_ms: u64,
-}
 
 impl MySqlInstallation {
     /// Takes a payment: once, however often it is told. `signed_at_ms` has to be within the window around the

@@ -22,7 +22,6 @@ use super::order_rows::lock_generation;
 use super::order_states::{Step, insert_history};
 use super::releases::CloseOutcome;
 use super::{MySqlInstallation, ProcessKind, orders};
-use crate::payment::Cause;
 use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Call, Change, Mark, Reply, SHARDS, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue, Ended};
@@ -123,13 +122,7 @@ impl MySqlStore {
             row.changed = true;
         }
         let mark = Mark { state: OrderState::Closed, ..mark };
-        let step = Step {
-            from: Some(OrderState::PendingPayment),
-            to: OrderState::Closed,
-            cause: Cause::TimedOut,
-            reason: "not paid in time",
-        };
-        insert_history(&mut transaction, &[order], step, now_ms).await?;
+        insert_history(&mut transaction, &[order], Step::TIMED_OUT, now_ms).await?;
         batch.append(shard, Change::Marked(vec![(user, mark)]), &[mark.sku]);
         rows::write(&mut transaction, &mut batch, self.installation.options.feed_events_max).await?;
         transaction.commit().await?;
