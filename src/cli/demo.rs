@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 
 use super::Failure;
+use super::demo_life::{DemoLife, parse_share};
 use super::output::{print, print_json, start_logging};
 use super::startup::{gateway_settings, minter, open_store, runtime_of_all_cores, verifier};
 use crate::admin::activities::{Activities, ActivityError, NewActivity, NewSku};
@@ -30,6 +31,7 @@ use crate::store::catalog::Eligibility;
 const APP_USERS_MAX: u32 = 20_000;
 /// The demo's only article.
 const SKU: SkuId = SkuId(1);
+const PRICE_MINOR: u64 = 100;
 const WINDOW_MS: u64 = 3_600_000;
 
 /// Arguments of `demo`.
@@ -50,6 +52,12 @@ pub(super) struct DemoArgs {
     /// How long a user goes on trying
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     patience: Duration,
+    /// Share of the winners who pay, 0 to 1. Unpaid orders are then closed and their units sold again, until all are paid for
+    #[arg(long, value_parser = parse_share)]
+    pay_rate: Option<f64>,
+    /// How long a winner has to pay
+    #[arg(long, default_value = "5s", requires = "pay_rate", value_parser = parse_duration)]
+    pay_by: Duration,
     /// Where the database is kept; each run adds an activity to it
     #[arg(long, default_value = "rushgate-data/demo")]
     data_dir: PathBuf,
@@ -92,7 +100,12 @@ async fn run_demo(args: DemoArgs) -> Result<(Report, ActivityId), Failure> {
     let gateway = Gateway::start(gateway_settings(&config)?, limits, verifier(&config)?, Arc::clone(&store))
         .await
         .map_err(|error| Failure::cannot_start(error.to_string()))?;
+    let paying = match args.pay_rate {
+        Some(pay_rate) => Some(DemoLife::start(&store, pay_rate, args.pay_by, PRICE_MINOR).await?),
+        None => None,
+    };
     let mut plan = plan(&args, gateway.local_addr());
+    plan.life = paying.as_ref().map(DemoLife::life);
     plan.prepare().map_err(|error| Failure::cannot_start(error.to_string()))?;
     plan.activity = create_activity(&args).await?;
     plan.seed = u64::from(plan.activity.0);
@@ -108,6 +121,9 @@ async fn run_demo(args: DemoArgs) -> Result<(Report, ActivityId), Failure> {
             args.connections,
             gateway.local_addr()
         ));
+        if let Some(pay_rate) = args.pay_rate {
+            print(&format!("{} % of the winners pay; the others have {:?}", pay_rate * 100.0, args.pay_by));
+        }
     }
     let activity = plan.activity;
     let before = [Some(counts(&gateway))];
@@ -115,6 +131,9 @@ async fn run_demo(args: DemoArgs) -> Result<(Report, ActivityId), Failure> {
     let after = read_still(async || vec![Some(counts(&gateway))]).await;
     report.funnel.count(&before, &after);
     gateway.drain().await;
+    if let Some(paying) = paying {
+        paying.stop().await;
+    }
     store.close().await;
     Ok((report, activity))
 }
@@ -152,8 +171,12 @@ async fn create_activity(args: &DemoArgs) -> Result<ActivityId, Failure> {
     let list = activities.list().await.map_err(failed)?;
     let last = list.iter().map(|activity| activity.id).max().unwrap_or(0);
     let id = last.saturating_add(1);
-    let sku =
-        NewSku { id: SKU.0.into(), name: "demo".to_owned(), price_minor: 100, stock: args.stock.into() };
+    let sku = NewSku {
+        id: SKU.0.into(),
+        name: "demo".to_owned(),
+        price_minor: PRICE_MINOR,
+        stock: args.stock.into(),
+    };
     let new = NewActivity {
         id: id.into(),
         name: format!("demo {id}"),
@@ -161,7 +184,7 @@ async fn create_activity(args: &DemoArgs) -> Result<ActivityId, Failure> {
         opens_at_ms: now_ms,
         closes_at_ms: now_ms.saturating_add(WINDOW_MS),
         per_user_limit: 1,
-        pay_within_ms: NewActivity::PAY_WITHIN_MS,
+        pay_within_ms: pay_within_ms(args),
         eligibility: Eligibility::default(),
         skus: vec![sku],
     };
@@ -171,6 +194,11 @@ async fn create_activity(args: &DemoArgs) -> Result<ActivityId, Failure> {
     } else {
         Err(Failure::bad_result("the stock was not loaded within two seconds; is the disk very slow?"))
     }
+}
+
+fn pay_within_ms(args: &DemoArgs) -> u64 {
+    let pay_by_ms = u64::try_from(args.pay_by.as_millis()).unwrap_or(u64::MAX);
+    args.pay_rate.map_or(NewActivity::PAY_WITHIN_MS, |_| pay_by_ms)
 }
 
 /// The plan, but for its activity, which does not exist yet.

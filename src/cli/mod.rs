@@ -13,6 +13,7 @@ mod allow;
 mod allow_args;
 mod data_args;
 mod demo;
+mod demo_life;
 mod metric_text;
 mod obedience;
 mod output;

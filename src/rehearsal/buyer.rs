@@ -203,6 +203,9 @@ async fn buy(
             end = again;
         }
     }
+    if let End::Won(order) = end {
+        stage.won(order, part.quantity);
+    }
     stage.recorder.user_done();
     stage.recorder.record_retries(task, buys.saturating_sub(1));
     if is_without_gateway(end) {

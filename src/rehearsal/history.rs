@@ -102,6 +102,13 @@ pub enum End {
     Unreachable,
 }
 
+impl End {
+    /// Whether it is that of a user who went away empty-handed and would come back.
+    pub fn is_sent_away(self) -> bool {
+        self == Self::Refused(Status::SoldOut.code()) || matches!(self, Self::GaveUp(_))
+    }
+}
+
 /// A user's further connections, each to another gateway, that only listen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listening {
@@ -237,6 +244,8 @@ pub struct SaleHistory {
     pub latency_us: Histogram<u64>,
     /// From the first BUY to the last user's answer; the RESULTs asked afterwards not included.
     pub duration: Duration,
+    /// BUYs that were answered in that time.
+    pub answered: u64,
 }
 
 impl SaleHistory {

@@ -2,7 +2,8 @@
 //!
 //! Used by `rushgate demo` and `rushgate-loadgen sale`; it speaks to the gateway only through its port and to the
 //! database only by queries of its own; free units in Redis are read by whoever calls it ([`SharedStock`]). The steps: [`SalePlan`] says who buys what and how, [`run_sale`] lets
-//! them buy and writes down what each was told ([`SaleHistory`]), [`Source::read`] reads the database, [`audit()`] compares both, and a
+//! them buy and writes down what each was told ([`SaleHistory`]), a [`Life`] lets winners pay, or not, and sells again what was
+//! closed, [`Source::read`] reads the database, [`audit()`] compares both, and a
 //! [`Report`] says how it went, with a [`FunnelReport`] that whoever can ask the gateways completes; [`rehearse()`] is all of it.
 //! Nothing here prints: see [`Progress`].
 //!
@@ -17,7 +18,9 @@ mod collect;
 mod evidence;
 mod funnel;
 mod history;
+mod life;
 mod listeners;
+mod living;
 mod pay_centre;
 mod plan;
 mod progress;
@@ -32,9 +35,10 @@ mod tests;
 mod verdict;
 
 pub use audit::audit;
-pub use books::{Books, BooksError, CountedStock, MySqlDatabase, OrderRow, Transfer};
+pub use books::{Books, BooksError, CountedStock, LifeBooks, MySqlDatabase, OrderRow, Transfer};
 pub use funnel::{Counted, Counts, FunnelReport, GatewayCounts, read_still};
 pub use history::{Asked, Buys, End, Event, Got, Listening, SaleHistory, SeenOrder, Tally, UserHistory};
+pub use life::{Life, LifeReport};
 pub use pay_centre::{PayCentre, PayFaults};
 pub use plan::{Mode, PlanError, Quantities, SalePlan};
 pub use progress::{Phase, Progress, Silent, TerminalBar};

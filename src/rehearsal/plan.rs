@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::life::Life;
 use crate::protocol::{ActivityId, SkuId, UserId};
 
 /// Descriptors a process needs besides its connections: standard streams, database, runtime, listener.
@@ -128,6 +129,8 @@ pub struct SalePlan {
     pub loser_sample: usize,
     /// Descriptors that each connection costs this process: 2 when the gateway runs in it too.
     pub descriptors_per_connection: u64,
+    /// What winners do afterwards; `None`: nothing.
+    pub life: Option<Life>,
 }
 
 /// Why a plan cannot be carried out.
@@ -190,6 +193,7 @@ impl SalePlan {
             settle_patience: Duration::from_secs(60),
             loser_sample: 1000,
             descriptors_per_connection: 1,
+            life: None,
         }
     }
 

@@ -13,6 +13,8 @@ pub enum Phase {
     AskingResults,
     /// Writers settle what was sold.
     Settling,
+    /// Orders are paid or closed, and units sold again.
+    Living,
     /// Histories and database are compared.
     Auditing,
 }
@@ -24,6 +26,7 @@ impl Phase {
             Self::Buying => "users buying",
             Self::AskingResults => "results asked",
             Self::Settling => "orders settling",
+            Self::Living => "units paid for",
             Self::Auditing => "audit",
         }
     }

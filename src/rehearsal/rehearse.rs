@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::audit::audit;
 use super::books::{Books, BooksError};
+use super::living::{close_books, live};
 use super::plan::SalePlan;
 use super::progress::{Phase, Progress};
 use super::report::Report;
-use super::sale::{SaleError, run_sale};
+use super::sale::{SaleError, Selling};
 use super::source::Source;
 use super::verdict::Verdict;
 use crate::admission::identity::Minter;
@@ -44,13 +45,24 @@ pub async fn rehearse(
 ) -> Result<Rehearsed, RehearsalError> {
     // Read once beforehand: a database that cannot be read is better known before the sale.
     source.read(plan.activity, plan.sku).await.map_err(RehearsalError::Books)?;
-    let history = Box::pin(run_sale(plan.clone(), minter, Arc::clone(&progress))).await?;
+    let mut selling = Box::pin(Selling::start(plan.clone(), minter, Arc::clone(&progress))).await?;
+    let lived = match &plan.life {
+        Some(life) => {
+            let lived = Box::pin(live(&mut selling, life, source, progress.as_ref())).await;
+            Some(lived.map_err(RehearsalError::Unaudited)?)
+        }
+        None => None,
+    };
+    let history = Box::pin(selling.finish()).await?;
     let unsettled = source.settled(plan.activity, plan.settle_patience, progress.as_ref()).await;
     progress.begin(Phase::Auditing, 1);
     let books = source.read(plan.activity, plan.sku).await.map_err(RehearsalError::Unaudited)?;
-    let books = Books { unsettled, ..books };
-    let verdict = audit(&history, &books);
+    let unfinished = lived.as_ref().and_then(|(_, open)| open.clone());
+    let books = Books { unsettled: unsettled.or(unfinished), ..books };
+    let mut verdict = audit(&history, &books);
+    let life = lived.map(|(resold, _)| close_books(&books, plan.sku, resold, &mut verdict));
     progress.step();
     progress.end();
-    Ok(Rehearsed { report: Report::new(&plan, &history, &verdict), verdict })
+    let report = Report { life, ..Report::new(&plan, &history, &verdict) };
+    Ok(Rehearsed { report, verdict })
 }

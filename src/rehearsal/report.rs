@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::funnel::FunnelReport;
 use super::history::{End, SaleHistory, UserHistory};
+use super::life::LifeReport;
 use super::plan::SalePlan;
 use super::verdict::{Verdict, count};
 use crate::protocol::Status;
@@ -16,7 +17,8 @@ use crate::protocol::Status;
 /// Counted in *users*: `users`, `queued`, `learned`, `sold_out`, `refused`, `gave_up`, `unresolved`, `unpushed`,
 /// `listening`, `pushed_elsewhere`.
 /// Counted in *answers* (a user may get several): `already`, `busy`, `rate_limited`, `insufficient`, `unconfirmed`,
-/// `lost`, `errors`, `pushes`. From the *database*: `stock`, `orders`, `oversold`, `undersold`, `stock_left`.
+/// `lost`, `errors`, `pushes`. From the *database*: `stock`, `orders`, `oversold`, `undersold`, `stock_left`, and where
+/// winners pay `paid`, `pending`, `closed`, `restocked`, `refund_due`, `conserved`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// `app` or `service`.
@@ -82,6 +84,9 @@ pub struct Report {
     pub p99_us: u64,
     /// `ok`, or the first violation and how many more there are.
     pub audit: String,
+    /// How orders ended, where winners pay.
+    #[serde(flatten)]
+    pub life: Option<LifeReport>,
     /// Where the BUYs ended.
     pub funnel: FunnelReport,
 }
@@ -125,12 +130,20 @@ impl Report {
             undersold: verdict.undersold,
             stock_left: verdict.stock_left,
             seconds: rounded(history.duration.as_secs_f64()),
-            requests_per_s: per_second(tally.answered, history.duration),
+            requests_per_s: per_second(history.answered, history.duration),
             p50_us: history.latency_us.value_at_quantile(0.5),
             p99_us: history.latency_us.value_at_quantile(0.99),
             audit: verdict.sentence(),
+            life: None,
             funnel: FunnelReport::new(history),
         }
+    }
+
+    /// What the books say, as a sum.
+    fn balance(&self, life: &LifeReport) -> String {
+        let Self { stock, stock_left, .. } = self;
+        let LifeReport { paid, pending, .. } = life;
+        format!("{stock} units = {stock_left} left + {paid} paid + {pending} pending")
     }
 
     /// Whether the audit found nothing.
@@ -189,6 +202,16 @@ impl fmt::Display for Report {
         line("requests per s", &format!("{:.0}", self.requests_per_s), "answered BUYs")?;
         line("p50", &format!("{} µs", self.p50_us), "")?;
         line("p99", &format!("{} µs", self.p99_us), "")?;
+        if let Some(life) = &self.life {
+            line("paid", &life.paid, "orders")?;
+            line("pending", &life.pending, "orders that still wait for their payment")?;
+            line("closed", &life.closed, "orders not paid in time")?;
+            line("restocked", &life.restocked, "units back for sale, by the ledger")?;
+            line("resold", &life.resold, "orders of users who had been told sold out")?;
+            line("refund due", &life.refund_due, "payments that came too late")?;
+            let books = if life.conserved { "balanced" } else { "NOT balanced" };
+            line("books", &books, &self.balance(life))?;
+        }
         line("audit", &self.audit, "")?;
         write!(f, "\n{}", self.funnel)
     }

@@ -55,44 +55,114 @@ pub async fn run_sale(
     minter: Arc<Minter>,
     progress: Arc<dyn Progress>,
 ) -> Result<SaleHistory, SaleError> {
-    plan.prepare()?;
-    minter.mint(IdentityKind::Service, 0, LOOK_FOR).map_err(|error| SaleError::Token(error.to_string()))?;
-    let users = plan.users;
-    let mut stage = Stage::new(plan, Recorder::start()?, Arc::clone(&progress), minter);
-    check_on_sale(&stage).await?;
-    progress.begin(Phase::Buying, u64::from(users));
-    stage.recorder = Recorder::start()?;
-    let stage = Arc::new(stage);
-    let (told, pushed) = Box::pin(buy_all(&stage)).await;
-    let duration = stage.recorder.duration();
-    progress.end();
-    let nobody = UserHistory {
-        quantity: 1,
-        listening: Listening::default(),
-        end: End::Unreachable,
-        events: Vec::new(),
-    };
-    let mut histories = vec![nobody; usize::try_from(users).unwrap_or(0)];
-    for (index, user) in told {
-        if let Some(slot) = usize::try_from(index).ok().and_then(|index| histories.get_mut(index)) {
-            *slot = user;
+    Selling::start(plan, minter, progress).await?.finish().await
+}
+
+/// A sale whose users have bought, or tried to.
+pub(super) struct Selling {
+    stage: Arc<Stage>,
+    /// By index.
+    users: Vec<UserHistory>,
+    duration: Duration,
+    /// BUYs answered in that time.
+    answered: u64,
+}
+
+impl Selling {
+    /// Lets every user of the plan buy once.
+    pub(super) async fn start(
+        plan: SalePlan,
+        minter: Arc<Minter>,
+        progress: Arc<dyn Progress>,
+    ) -> Result<Self, SaleError> {
+        plan.prepare()?;
+        minter
+            .mint(IdentityKind::Service, 0, LOOK_FOR)
+            .map_err(|error| SaleError::Token(error.to_string()))?;
+        let users = plan.users;
+        let mut stage = Stage::new(plan, Recorder::start()?, Arc::clone(&progress), minter);
+        check_on_sale(&stage).await?;
+        progress.begin(Phase::Buying, u64::from(users));
+        stage.recorder = Arc::new(Recorder::start()?);
+        let nobody = UserHistory {
+            quantity: 1,
+            listening: Listening::default(),
+            end: End::Unreachable,
+            events: Vec::new(),
+        };
+        let users = vec![nobody; usize::try_from(users).unwrap_or(0)];
+        let stage = Arc::new(stage);
+        let mut selling = Self { stage: Arc::clone(&stage), users, duration: Duration::ZERO, answered: 0 };
+        selling.sell(&stage).await;
+        selling.duration = stage.recorder.duration();
+        selling.answered = stage.recorder.sum()?.0.answered;
+        progress.end();
+        Ok(selling)
+    }
+
+    async fn sell(&mut self, stage: &Arc<Stage>) {
+        let (told, pushed) = Box::pin(buy_all(stage)).await;
+        for (index, user) in told {
+            if let Some(slot) = usize::try_from(index).ok().and_then(|index| self.users.get_mut(index)) {
+                let before = std::mem::replace(slot, user);
+                slot.events.splice(..0, before.events);
+            }
+        }
+        let first_user = stage.plan.first_user;
+        for (user, event) in pushed {
+            let index = user.0.checked_sub(first_user).and_then(|index| usize::try_from(index).ok());
+            if let Some(history) = index.and_then(|index| self.users.get_mut(index)) {
+                history.events.push(event);
+            }
         }
     }
-    let first_user = stage.plan.first_user;
-    for (user, event) in pushed {
-        let index = user.0.checked_sub(first_user).and_then(|index| usize::try_from(index).ok());
-        if let Some(history) = index.and_then(|index| histories.get_mut(index)) {
-            history.events.push(event);
+
+    /// Lets these users come back and buy once more.
+    pub(super) async fn wave(&mut self, who: Vec<u32>) {
+        let stage = Arc::new(self.stage.next_wave(who));
+        self.sell(&stage).await;
+    }
+
+    /// What is sold.
+    pub(super) fn what(&self) -> (ActivityId, SkuId) {
+        (self.stage.plan.activity, self.stage.plan.sku)
+    }
+
+    /// How it ended for a user.
+    pub(super) fn end_of(&self, index: u32) -> Option<End> {
+        self.users.get(usize::try_from(index).ok()?).map(|user| user.end)
+    }
+
+    /// Whether a user went away empty-handed and would come back.
+    pub(super) fn is_sent_away(&self, index: u32) -> bool {
+        self.end_of(index).is_some_and(End::is_sent_away)
+    }
+
+    /// All of them.
+    pub(super) fn sent_away(&self) -> Vec<u32> {
+        (0..self.stage.plan.users).filter(|index| self.is_sent_away(*index)).collect()
+    }
+
+    /// Asks for the results; what all users were told.
+    pub(super) async fn finish(mut self) -> Result<SaleHistory, SaleError> {
+        Box::pin(ask_results(&self.stage, &mut self.users)).await;
+        for user in &mut self.users {
+            user.events.sort_by_key(|event| event.received_ns);
         }
+        let (activity, sku) = self.what();
+        let (tally, latency_us) = self.stage.recorder.sum()?;
+        Ok(SaleHistory {
+            activity,
+            sku,
+            first_user: self.stage.plan.first_user,
+            users: self.users,
+            tally,
+            buys: self.stage.recorder.buys(),
+            latency_us,
+            duration: self.duration,
+            answered: self.answered,
+        })
     }
-    Box::pin(ask_results(&stage, &mut histories)).await;
-    for user in &mut histories {
-        user.events.sort_by_key(|event| event.received_ns);
-    }
-    let (activity, sku) = (stage.plan.activity, stage.plan.sku);
-    let (tally, latency_us) = stage.recorder.sum()?;
-    let buys = stage.recorder.buys();
-    Ok(SaleHistory { activity, sku, first_user, users: histories, tally, buys, latency_us, duration })
 }
 
 /// Before thousands of users try: is there a gateway, does it let them in, does it sell this?

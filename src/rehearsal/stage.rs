@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::plan::{LISTENING_USERS_MAX, Part, SalePlan};
-use super::progress::Progress;
+use super::progress::{Progress, Silent};
 use super::recorder::Recorder;
 use crate::admission::identity::{IdentityKind, Minter};
 use crate::client::{Client, Identity, OnBehalf, Push, Settings};
-use crate::protocol::UserId;
+use crate::protocol::{OrderNumber, UserId};
 
 /// Tokens outlive every rehearsal.
 const TOKEN_VALID_FOR: Duration = Duration::from_secs(86_400);
@@ -20,9 +20,11 @@ const TOKEN_VALID_FOR: Duration = Duration::from_secs(86_400);
 pub(super) struct Stage {
     pub(super) plan: SalePlan,
     /// Its clock starts with the sale.
-    pub(super) recorder: Recorder,
+    pub(super) recorder: Arc<Recorder>,
     pub(super) progress: Arc<dyn Progress>,
     minter: Arc<Minter>,
+    /// Who buys, by index; `None`: everybody.
+    who: Option<Vec<u32>>,
     next_user: AtomicU32,
     /// A user's whole patience passed without a gateway: the others do not wait as long again.
     gone: AtomicBool,
@@ -38,7 +40,31 @@ impl Stage {
     ) -> Self {
         let listening = Arc::new(Semaphore::new(LISTENING_USERS_MAX));
         let (next_user, gone) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { plan, recorder, progress, minter, next_user, gone, listening }
+        let recorder = Arc::new(recorder);
+        Self { plan, recorder, progress, minter, who: None, next_user, gone, listening }
+    }
+
+    /// The same for some users, who come back; nobody is told how far they are.
+    pub(super) fn next_wave(&self, who: Vec<u32>) -> Self {
+        let mut plan = self.plan.clone();
+        plan.connections = plan.connections.min(who.len()).max(1);
+        Self {
+            plan,
+            recorder: Arc::clone(&self.recorder),
+            progress: Arc::new(Silent),
+            minter: Arc::clone(&self.minter),
+            who: Some(who),
+            next_user: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
+            listening: Arc::clone(&self.listening),
+        }
+    }
+
+    /// A user has won this order: he pays for it, where winners do.
+    pub(super) fn won(&self, order: OrderNumber, quantity: u16) {
+        if let Some(life) = &self.plan.life {
+            life.won(self.plan.seed, order, quantity);
+        }
     }
 
     /// A client of one user, or of a back end.
@@ -81,7 +107,10 @@ impl Stage {
 
     /// The next user's index, until all have been taken.
     pub(super) fn take_user(&self) -> Option<u32> {
-        let index = self.next_user.fetch_add(1, Ordering::Relaxed);
-        (index < self.plan.users).then_some(index)
+        let nth = self.next_user.fetch_add(1, Ordering::Relaxed);
+        match &self.who {
+            Some(who) => who.get(usize::try_from(nth).ok()?).copied(),
+            None => (nth < self.plan.users).then_some(nth),
+        }
     }
 }

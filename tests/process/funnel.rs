@@ -79,3 +79,34 @@ fn metrics_tell_every_rung_and_what_came_of_those_who_passed() {
     assert_eq!(rise(&before.rungs, &after.rungs), [("duplicate".to_owned(), 1), ("passed".to_owned(), 1)]);
     assert_eq!(rise(&before.passed, &after.passed), [("queued".to_owned(), 1)]);
 }
+
+#[test]
+fn a_demo_whose_winners_pay_or_not_ends_with_every_unit_paid_for_and_balanced_books() {
+    let stock = 12;
+    let report = demo(&[
+        "--users",
+        "300",
+        "--stock",
+        "12",
+        "--connections",
+        "20",
+        "--pay-rate",
+        "0.5",
+        "--pay-by",
+        "1s",
+    ]);
+    let counts =
+        ["paid", "pending", "closed", "restocked", "resold", "refund_due"].map(|name| count(&report, name));
+    let [paid, pending, closed, restocked, resold, refund_due] = counts;
+    assert_eq!((paid, pending, refund_due), (stock, 0, 0), "{report}");
+    assert!(closed > 0, "one in 4,096 runs has nobody who does not pay: {report}");
+    assert_eq!((closed, closed), (restocked, resold), "{report}");
+    assert_eq!(
+        (report["conserved"].as_bool(), report["audit"].as_str()),
+        (Some(true), Some("ok")),
+        "{report}"
+    );
+    let house = House::new();
+    let wrong = house.refused_by_usage(&["demo", "--pay-rate", "1.5"]);
+    assert!(wrong.contains("is not a share between 0 and 1"), "{wrong}");
+}

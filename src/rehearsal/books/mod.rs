@@ -79,6 +79,11 @@ impl OrderRow {
     pub fn is_live(&self) -> bool {
         self.state.is_some_and(OrderState::is_live)
     }
+
+    /// Whether it was closed, and gave its units back.
+    pub const fn is_closed(&self) -> bool {
+        matches!(self.state, Some(OrderState::Closed | OrderState::RefundDue))
+    }
 }
 
 /// Units between one shard and another.
@@ -103,6 +108,17 @@ pub struct CountedStock {
     pub sold: i64,
 }
 
+/// What the database keeps of the life of an SKU's orders besides themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LifeBooks {
+    /// Units given back, by order number.
+    pub ledger: Vec<(u64, i64)>,
+    /// The orders of payments that have paid one.
+    pub applied: Vec<u64>,
+    /// Payments that are to be given back.
+    pub refunds: u64,
+}
+
 /// Everything the database says of one SKU, and all orders of its activity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Books {
@@ -120,6 +136,8 @@ pub struct Books {
     pub counted: Option<CountedStock>,
     /// What writers had still to do when the books were read; `None` when there was nothing.
     pub unsettled: Option<String>,
+    /// Ledger and payments; `None` where they are not read.
+    pub life: Option<LifeBooks>,
 }
 
 impl Books {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteRow};
 use sqlx::{ConnectOptions, Connection, Row, SqliteConnection};
 
-use super::{Books, BooksError, OrderRow, SHARDS, Transfer, shard};
+use super::{Books, BooksError, LifeBooks, OrderRow, SHARDS, Transfer, shard};
 use crate::protocol::{ActivityId, OrderState, SkuId};
 
 /// Reads the books of one SKU.
@@ -66,8 +66,38 @@ async fn read_from(
     for row in sqlx::query(loads).bind(activity).bind(sku).fetch_all(&mut *snapshot).await? {
         add_load(&mut books, &row)?;
     }
+    books.life = Some(read_life(&mut snapshot, activity, sku).await?);
     snapshot.rollback().await?;
     Ok(books)
+}
+
+async fn read_life(
+    connection: &mut SqliteConnection,
+    activity: i64,
+    sku: i64,
+) -> Result<LifeBooks, BooksError> {
+    let ledger = "SELECT number, quantity FROM ledger WHERE activity = ? AND sku = ?";
+    let ledger: Vec<(i64, i64)> =
+        sqlx::query_as(ledger).bind(activity).bind(sku).fetch_all(&mut *connection).await?;
+    let payments = "SELECT p.number, p.state FROM payments p JOIN orders o ON o.number = p.number \
+                    WHERE o.activity = ? AND o.sku = ? AND p.state IN (2, 3)";
+    let payments: Vec<(i64, i64)> =
+        sqlx::query_as(payments).bind(activity).bind(sku).fetch_all(connection).await?;
+    let number = |number: i64| {
+        u64::try_from(number).map_err(|_| BooksError::Row(format!("an order number of {number}")))
+    };
+    let mut life = LifeBooks::default();
+    for (order, quantity) in ledger {
+        life.ledger.push((number(order)?, quantity));
+    }
+    for (order, state) in payments {
+        if state == 2 {
+            life.applied.push(number(order)?);
+        } else {
+            life.refunds = life.refunds.saturating_add(1);
+        }
+    }
+    Ok(life)
 }
 
 fn add_load(books: &mut Books, row: &SqliteRow) -> Result<(), BooksError> {

@@ -15,6 +15,11 @@ pub(in crate::rehearsal) fn won_then_otherwise(evidence: &Evidence<'_>, verdict:
         let Some(knew) = with_order().min_by_key(|event| event.received_ns) else { continue };
         let bought = with_order().filter(|event| event.asked == Asked::Buy);
         let bought = bought.min_by_key(|event| event.received_ns);
+        // An order that was closed since may be told of as such at any time: when it was, nobody here knows.
+        let rows = knew.got.order().map_or(&[][..], |order| evidence.with_number(order.number.0));
+        if rows.iter().any(|row| row.is_closed()) {
+            continue;
+        }
         for event in told.events.iter().filter(|event| !std::ptr::eq(*event, knew)) {
             let sentence = told_otherwise(user, knew, event);
             if let Some(sentence) = sentence.or_else(|| refused_beside(user, bought?, event)) {

@@ -107,6 +107,7 @@ pub(super) fn history() -> SaleHistory {
         buys: Buys::default(),
         latency_us: Histogram::new(3).unwrap(),
         duration: Duration::from_secs(1),
+        answered: 0,
     }
 }
 

@@ -4,4 +4,5 @@
 mod audit;
 mod fixture;
 mod funnel;
+mod life;
 mod stock;
