@@ -124,13 +124,14 @@ async fn an_activity_that_ends_sells_nothing_and_takes_units_back() {
     let (user, shard) = (UserId(1), ShardId::of(UserId(1)));
     let item = process.item(user, sku(1), 3);
     let call = process.reserve(shard, vec![item]);
-    let sold = process.done(&call).await;
+    process.done(&call).await;
+    let moved = process.move_out(shard, sku(1), ShardId::ALL[(shard.index() + 2) % 16], 1).await;
     scene.sql.end_activity(ACTIVITY).await.unwrap();
     let other = (2..1000).map(UserId).find(|user| ShardId::of(*user) == shard).unwrap();
     assert_eq!(process.buy(other, sku(1), 1).await, ItemAnswer::NotLoaded);
     assert_eq!(
         process.move_out(shard, sku(1), ShardId::ALL[(shard.index() + 1) % 16], 1).await.seq,
-        sold.seq
+        moved.seq
     );
     let refused = store.write_load(sku(1), NewLoad::Add(1)).await.unwrap_err();
     assert!(matches!(refused, MySqlRefused::Ended(ACTIVITY)), "{refused}");
@@ -140,12 +141,13 @@ async fn an_activity_that_ends_sells_nothing_and_takes_units_back() {
         panic!("closed twice")
     };
     assert_eq!(mark.state, OrderState::Closed);
-    assert_eq!(free(&store, shard).await, 10);
+    assert_eq!(free(&store, shard).await, 9);
     let mut after = [(Gen(0), u64::MAX); SHARDS];
-    after[shard.index()].1 = sold.seq;
+    after[shard.index()].1 = moved.seq;
     let news = store.read_feeds(&after, Duration::ZERO).await.unwrap();
     let [(_, FeedRead::Events(events))] = news.as_slice() else { panic!("{news:?}") };
     assert_eq!(events.len(), 1);
+    assert_eq!(events[0].counters[0].out, moved.counters[0].out, "what was moved before stays told");
     assert_eq!(events[0].change, Change::Marked(vec![(user, mark)]), "who tails the feed learns of it");
     assert_eq!(events[0].counters[0].sku.sku, SkuId(1));
     assert_eq!(scene.sql.due_releases(0, 10).await.unwrap(), [], "no ledger: the units are here");

@@ -115,7 +115,9 @@ impl MySqlStore {
         if closed.rows_affected() == 0 {
             return Ok(CloseOutcome::Stands(mark));
         }
-        let wanted = Wanted { stock: vec![(shard, mark.sku)], ..Wanted::default() };
+        // The event tells all counters of the SKU.
+        let keys = vec![(shard, mark.sku)];
+        let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
         rows::read(&mut transaction, &wanted, &mut batch).await?;
         if let Some(row) = batch.stock.get_mut(&(shard, mark.sku)) {
             row.free = row.free.saturating_add(u32::from(mark.quantity));
