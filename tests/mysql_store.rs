@@ -15,6 +15,8 @@
 #[macro_use]
 #[path = "store_contract/contract.rs"]
 mod every_store;
+#[path = "mysql_store/cancels.rs"]
+mod cancels;
 #[path = "mysql_store/contract.rs"]
 mod contract;
 #[path = "mysql_store/fixture.rs"]

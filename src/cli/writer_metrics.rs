@@ -63,6 +63,7 @@ const fn described(count: Count) -> (&'static str, &'static str) {
             "asked_unknown",
             "Answers and silences of the payment centre about orders of which nothing is known",
         ),
+        Count::Cancelled => ("cancelled", "Orders closed because their users cancelled them"),
         Count::AsksFailed => ("asks_failed", "Questions that the payment centre did not answer"),
         Count::StockLooks => ("stock_looks", "Looks whether all units are there"),
         Count::StockLooksStill => ("stock_looks_still", "Of these, while nothing moved: an equality"),

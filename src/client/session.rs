@@ -13,7 +13,8 @@ use super::shared::Shared;
 use super::{Answer, ClientError, EndReason, Identity, OnBehalf, Push, ServerClock, Settings, connection};
 use crate::protocol::frame::{FRAME_BYTES_MAX_BEFORE_AUTH, HEADER_BYTES};
 use crate::protocol::{
-    ActivityId, ConnectionKind, DEVICE_BYTES_MAX, Opcode, Reply, Request, SkuId, StatusClass, UserId,
+    ActivityId, ConnectionKind, DEVICE_BYTES_MAX, Opcode, OrderNumber, Reply, Request, SkuId, StatusClass,
+    UserId,
 };
 
 /// What the gateway said in HELLO's and AUTH's replies.
@@ -150,6 +151,16 @@ impl Session {
         on_behalf: Option<&OnBehalf<'_>>,
     ) -> Result<Answer, ClientError> {
         self.ask(&Request::Result { activity }, on_behalf).await
+    }
+
+    /// CANCEL of an unpaid order of one's own; `on_behalf` on service connections.
+    pub async fn cancel(
+        &self,
+        activity: ActivityId,
+        order: OrderNumber,
+        on_behalf: Option<&OnBehalf<'_>>,
+    ) -> Result<Answer, ClientError> {
+        self.ask(&Request::Cancel { activity, order }, on_behalf).await
     }
 
     /// ACTIVITY; `on_behalf` on service connections.

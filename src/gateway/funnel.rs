@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::ask::{Ask, Refusal};
+use super::cancels::Cancels;
 use super::clock::Now;
 use super::counters::Rung;
 use super::door::Door;
@@ -53,6 +54,7 @@ pub(super) struct Funnel {
     pub(super) gate: Arc<Gate>,
     pub(super) reserve: Option<Reserve>,
     pub(super) lookups: Lookups,
+    pub(super) cancels: Cancels,
 }
 
 impl Funnel {
@@ -166,8 +168,8 @@ impl Funnel {
         Err(Refusal { rung: Rung::Duplicate, status, hint_ms: 0, reply })
     }
 
-    /// The one rate of RESULT and ACTIVITY; `Err` is what a user over it is told.
-    fn question_rate(
+    /// The one rate of RESULT, CANCEL and ACTIVITY; `Err` is what a user over it is told.
+    pub(super) fn question_rate(
         &self,
         now: Now,
         rates: &Rates,

@@ -13,6 +13,8 @@ mod allow_lists;
 mod arrival;
 mod ask;
 mod auth;
+mod cancel_rung;
+mod cancels;
 mod catalogue;
 mod clock;
 mod conduct;

@@ -11,7 +11,11 @@ use crate::protocol::{Request, UserId};
 impl Session {
     #[inline]
     pub(super) fn observe(&self, now: Now, request: &Request<'_>, speaker: &Speaker<'_>) {
-        if !matches!(request, Request::Buy { .. } | Request::Result { .. } | Request::Activity { .. }) {
+        let counts = matches!(
+            request,
+            Request::Buy { .. } | Request::Result { .. } | Request::Cancel { .. } | Request::Activity { .. }
+        );
+        if !counts {
             return;
         }
         let (conduct, user) = (&self.worker.core.conduct, speaker.user);

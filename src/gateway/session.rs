@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 
 use super::ask::Ask;
+use super::cancel_rung::Cancellable;
 use super::clock::Now;
 use super::counters::Rung;
 use super::door::Knock;
@@ -25,7 +26,7 @@ use super::worker::Worker;
 use crate::admission::identity::Claims;
 use crate::admission::limits::Held;
 use crate::protocol::frame::FRAME_BYTES_MAX_BEFORE_AUTH;
-use crate::protocol::{ActivityId, Frame, Head, Opcode, Reply, Request, Status, UserId, encode};
+use crate::protocol::{ActivityId, Frame, Head, Opcode, OrderNumber, Reply, Request, Status, UserId, encode};
 
 /// Whom a request is about.
 #[derive(Clone, Copy, Debug)]
@@ -197,6 +198,13 @@ impl Session {
                     None => return self.sight(now, speaker.device, speaker.user),
                 }
             }
+            Request::Cancel { activity, order } => {
+                let asked = (activity, speaker.user);
+                match self.cancel(now, view, frame.request_id, asked, order) {
+                    Some(told) => told,
+                    None => return,
+                }
+            }
             Request::Activity { activity } => {
                 let Speaker { user, claims, .. } = speaker;
                 self.worker.core.funnel.activity(now, view, (activity, user), self.held(), claims)
@@ -229,6 +237,29 @@ impl Session {
             }
             Found::InTheDatabase => {
                 let asked = funnel.lookups.ask(now, &self.peer, request_id, user, activity);
+                asked.err().map(|hint_ms| (Status::Busy, hint_ms, Reply::Empty))
+            }
+        }
+    }
+
+    /// What CANCEL says at once; `None`: the store is asked, and it is answered then.
+    fn cancel(
+        &self,
+        now: Now,
+        view: &View,
+        request_id: u32,
+        (activity, user): (ActivityId, UserId),
+        order: OrderNumber,
+    ) -> Option<(Status, u32, Reply)> {
+        let funnel = &self.worker.core.funnel;
+        match funnel.cancel(now, view, (activity, user), order, self.held()) {
+            Cancellable::Told(told) => Some(told),
+            Cancellable::AtTheStore(_) if self.peer.in_flight() >= u32::from(self.in_flight_max()) => {
+                Some((Status::TooManyInFlight, super::reply_parts::busy_hint_ms(), Reply::Empty))
+            }
+            Cancellable::AtTheStore(mark) => {
+                self.subscribe_named(user);
+                let asked = funnel.cancels.ask(&self.peer, request_id, user, mark);
                 asked.err().map(|hint_ms| (Status::Busy, hint_ms, Reply::Empty))
             }
         }

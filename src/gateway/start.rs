@@ -30,8 +30,8 @@ use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::tasks::Tasks;
 use super::{
-    Core, Settings, catalogue, conduct, key_file, listener, lookups, reserve_task, risk, sessions, slices,
-    worker_thread,
+    Core, Settings, cancels, catalogue, conduct, key_file, listener, lookups, reserve_task, risk, sessions,
+    slices, worker_thread,
 };
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
@@ -89,6 +89,7 @@ impl Gateway {
         let rates = Arc::new(limits.rates());
         let ties = Ties { board: &board, claims: verifier.claim_names(), lists: &lists };
         let (lookups, lookup_task) = lookups::new(&settings);
+        let (cancels, cancel_task) = cancels::new(&settings.stock);
         let (conduct, conduct_tasks) = conduct::new(&settings);
         let (sessions, session_task) = sessions::new();
         let funnel = Funnel {
@@ -102,6 +103,7 @@ impl Gateway {
             gate: store.gate(),
             reserve: store.reserve().map(|_| Reserve::new(settings.stock.queue_items_max)),
             lookups,
+            cancels,
         };
         let stock = engine(&settings, &registration, &board, &buyers);
         let core = Arc::new(Core {
@@ -138,6 +140,7 @@ impl Gateway {
         let reserve_state = follow_reserve(&core, store.reserve(), &registration, &mut tasks);
         let process = registration.process;
         tasks.spawn(lookup_task.run(Arc::clone(&core), Arc::clone(&store)));
+        tasks.spawn(cancel_task.run(core.counters.sheet(), Arc::clone(&store)));
         tasks.extend([session_task.start(&core, &store)]);
         conduct_tasks.start(&core, &store, process, &mut tasks);
         tasks.extend(slices::start(&core, &store, process).await?);

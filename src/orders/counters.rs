@@ -87,6 +87,8 @@ pub enum Count {
     AskedUnknown,
     /// Questions that the payment centre did not answer.
     AsksFailed,
+    /// Orders closed because their users cancelled them.
+    Cancelled,
     /// Looks whether all units are there.
     StockLooks,
     /// Of these, while nothing moved, so that it was an equality.
@@ -95,7 +97,7 @@ pub enum Count {
 
 impl Count {
     /// Every one of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::EntriesRead,
         Self::EntriesClaimed,
         Self::EntriesAcknowledged,
@@ -132,6 +134,7 @@ impl Count {
         Self::PaymentsStuck,
         Self::AskedUnknown,
         Self::AsksFailed,
+        Self::Cancelled,
         Self::StockLooks,
         Self::StockLooksStill,
     ];

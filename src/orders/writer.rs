@@ -15,7 +15,7 @@ use super::finisher::Finisher;
 use super::loads::{Loads, Preheats};
 use super::monitor::Monitor;
 use super::owed::{Ledger, Outbox};
-use super::payments::{Life, Notices, Overdues, Parked};
+use super::payments::{Cancels, Life, Notices, Overdues, Parked};
 use super::put_back::PutBack;
 use super::reader::Reader;
 use super::settings::Settings;
@@ -87,6 +87,7 @@ impl Writer {
         others.spawn(chore::run(Recoveries, context.clone()));
         others.spawn(chore::run(Monitor, context.clone()));
         others.spawn(chore::run(Conservation::default(), context.clone()));
+        others.spawn(chore::run(Cancels::default(), context.clone()));
         let life = Life::of_writer(&context);
         others.spawn(chore::run(Parked::default(), life.clone()));
         for overdues in Overdues::tasks(&life.settings) {

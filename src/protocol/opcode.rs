@@ -29,5 +29,7 @@ wire_enum! {
         Result = 0x21, "RESULT";
         /// An order's state changed.
         ResultPush = 0x22, "RESULT_PUSH";
+        /// Cancel one's own unpaid order.
+        Cancel = 0x23, "CANCEL";
     }
 }

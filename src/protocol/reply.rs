@@ -137,7 +137,7 @@ pub enum Reply {
         /// Its SKUs.
         skus: Vec<SkuInfo>,
     },
-    /// An order (QUEUED, ALREADY, RESULT, `RESULT_PUSH`).
+    /// An order (QUEUED, ALREADY, RESULT, `RESULT_PUSH`, CANCEL).
     Order(Order),
     /// INSUFFICIENT.
     Left {
@@ -183,7 +183,10 @@ impl Reply {
             (Opcode::Goaway, _) => Some(Self::Goaway { drain_ms: fields.u32()? }),
             (Opcode::Activity, Some(Status::Ok)) => Self::parse_activity(fields),
             (Opcode::Buy, Some(Status::Queued | Status::Already))
-            | (Opcode::Result | Opcode::ResultPush, Some(Status::Ok)) => parse_order(fields).map(Self::Order),
+            | (Opcode::Result | Opcode::ResultPush, Some(Status::Ok))
+            | (Opcode::Cancel, Some(Status::Ok | Status::Cancelling | Status::NotCancellable)) => {
+                parse_order(fields).map(Self::Order)
+            }
             (_, Some(Status::Insufficient)) => Some(Self::Left { left: fields.u32()? }),
             (_, Some(Status::NotStarted)) => {
                 Some(Self::OpensAt { opens_at_ms: fields.u64()?, server_time_ms: fields.u64()? })

@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::cursor::Cursor;
-use super::{ActivityId, Opcode, SkuId, Status};
+use super::{ActivityId, Opcode, OrderNumber, SkuId, Status};
 
 /// The client's platform, as HELLO names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,13 @@ pub enum Request<'a> {
         /// In which activity.
         activity: ActivityId,
     },
+    /// Cancel one's own unpaid order.
+    Cancel {
+        /// In which activity.
+        activity: ActivityId,
+        /// Which.
+        order: OrderNumber,
+    },
 }
 
 impl<'a> Request<'a> {
@@ -105,6 +112,8 @@ impl<'a> Request<'a> {
                 Some(Self::Buy { activity, sku: SkuId(fields.u16()?), quantity: fields.u16()? })
             }),
             Opcode::Result => activity(fields).map(|activity| Self::Result { activity }),
+            Opcode::Cancel => activity(fields)
+                .and_then(|activity| Some(Self::Cancel { activity, order: OrderNumber(fields.u64()?) })),
             Opcode::Error | Opcode::ResultPush => return Err(Status::Unexpected),
         };
         parsed.ok_or(Status::BadBody)
@@ -134,6 +143,7 @@ impl<'a> Request<'a> {
             Self::Token { .. } => Opcode::Token,
             Self::Buy { .. } => Opcode::Buy,
             Self::Result { .. } => Opcode::Result,
+            Self::Cancel { .. } => Opcode::Cancel,
         }
     }
 
@@ -162,6 +172,10 @@ impl<'a> Request<'a> {
                 out.put_u32(activity.0);
                 out.put_u16(sku.0);
                 out.put_u16(0);
+            }
+            Self::Cancel { activity, order } => {
+                out.put_u32(activity.0);
+                out.put_u64(order.0);
             }
             Self::Buy { activity, sku, quantity } => {
                 out.put_u32(activity.0);

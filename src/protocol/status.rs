@@ -32,6 +32,8 @@ wire_enum! {
         NoOrder = 0x0003, "NO_ORDER";
         /// The activity asks for no challenge and no purchase token.
         NotRequired = 0x0004, "NOT_REQUIRED";
+        /// The cancel is kept; a payment that comes first wins.
+        Cancelling = 0x0005, "CANCELLING";
         /// No unit is left anywhere.
         SoldOut = 0x1001, "SOLD_OUT";
         /// The activity, or its entry, is closed.
@@ -50,6 +52,8 @@ wire_enum! {
         NotAgain = 0x1008, "NOT_AGAIN";
         /// The client program is too old, or none that is served; the connection closes.
         UpgradeRequired = 0x1009, "UPGRADE_REQUIRED";
+        /// The order is paid, or its money is on its way back.
+        NotCancellable = 0x100A, "NOT_CANCELLABLE";
         /// Not open yet; the hint is the time until it opens.
         NotStarted = 0x2001, "NOT_STARTED";
         /// Over a rate limit.

@@ -6,6 +6,7 @@
 
 pub mod allow_lists;
 pub mod breaker;
+pub mod cancels;
 pub mod catalog;
 pub mod crash_point;
 pub mod devices;
@@ -190,6 +191,7 @@ pub trait GatewayStore:
     + allow_lists::AllowListStore
     + sessions::SessionStore
     + slices::SliceStore
+    + cancels::CancelStore
 {
 }
 
@@ -203,5 +205,6 @@ impl<S> GatewayStore for S where
         + allow_lists::AllowListStore
         + sessions::SessionStore
         + slices::SliceStore
+        + cancels::CancelStore
 {
 }

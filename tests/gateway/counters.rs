@@ -98,7 +98,7 @@ fn every_buy_at_its_one_rung() {
     rises(&house, &[("rung frame", 1), ("BAD_REQUEST_ID", 1)], || {
         frame_of(Head { request_id: 0, ..head }, &[0; 8])
     });
-    rises(&house, &[("UNKNOWN_OPCODE", 1)], || frame_of(Head { opcode: 0x23, ..head }, &[0; 8]));
+    rises(&house, &[("UNKNOWN_OPCODE", 1)], || frame_of(Head { opcode: 0x24, ..head }, &[0; 8]));
     let mut eager = house.app(3);
     (0..TIGHT_USER).for_each(|_| drop(eager.ask(&buy(9, SKU, 1))));
     rises(&house, &[("rung rate_user", 1), ("RATE_LIMITED", 1)], || eager.ask(&buy(9, SKU, 1)));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rushgate::protocol::{ActivityId, UserId};
 use rushgate::stock::calls::{Call, Mark, Reply, ShardId, Snapshot};
 use rushgate::store::allow_lists::{AllowListStore, ListState, Listed};
+use rushgate::store::cancels::{CancelStore, Cancelled};
 use rushgate::store::catalog::{Activity, Catalogue, Ended};
 use rushgate::store::devices::{CountBounds, DeviceCounts, DeviceStore, Sighting};
 use rushgate::store::risk::{Change, Entry, Followed, NewEntry, NewFlag, Page, Removed, RiskStore};
@@ -198,6 +199,14 @@ impl GatedStore for Gated {
 }
 
 impl SliceStore for Gated {}
+
+/// Through the gate.
+impl CancelStore for Gated {
+    async fn cancel(&self, user: UserId, mark: &Mark) -> Result<Cancelled, StoreError> {
+        self.pass().await?;
+        self.store.cancel(user, mark).await
+    }
+}
 
 /// Through the gate.
 impl SessionStore for Gated {

@@ -18,6 +18,7 @@ mod bad_bytes;
 mod bad_input;
 mod behaviour;
 mod bystander;
+mod cancels;
 mod clients;
 mod connections;
 mod counters;

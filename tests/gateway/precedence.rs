@@ -216,7 +216,7 @@ impl Scene {
             body.truncate(7);
         }
         let head = Head {
-            opcode: if has(Fault::Opcode) { 0x23 } else { Opcode::Buy as u8 },
+            opcode: if has(Fault::Opcode) { 0x24 } else { Opcode::Buy as u8 },
             flags: if has(Flags) { 0x8000 } else { 0 },
             request_id: if has(IdZero) { 0 } else { 7 },
             status: 0,
@@ -315,7 +315,7 @@ fn goaway_stands_between_the_opcode_and_the_handshake() {
     let head = Head::request(Opcode::Buy, 70);
     assert_eq!(status(head, &[0; 3]), Status::GoingAway, "before BAD_BODY and USER_REQUIRED");
     assert_eq!(status(Head { flags: 0x100, ..head }, &[0; 8]), Status::BadFlags);
-    assert_eq!(status(Head { opcode: 0x23, ..head }, &[0; 8]), Status::UnknownOpcode);
+    assert_eq!(status(Head { opcode: 0x24, ..head }, &[0; 8]), Status::UnknownOpcode);
     assert_eq!(status(Head::request(Opcode::Hello, 71), &[]), Status::GoingAway, "before UNEXPECTED");
     assert_eq!(status(Head::request(Opcode::Ping, 72), &[0; 3]), Status::BadBody, "PING goes on");
     house.gate.open();

@@ -138,6 +138,7 @@ fn expected(entry: &Entry, is_service: bool) -> Option<Vec<Status>> {
         Opcode::Buy if frame.body.starts_with(&SALE.to_be_bytes()) => vec![Status::Queued, Status::Already],
         Opcode::Activity | Opcode::Buy => vec![Status::UnknownActivity],
         Opcode::Result => vec![Status::NoOrder, Status::Ok],
+        Opcode::Cancel => vec![Status::NoOrder],
         opcode => panic!("{opcode:?} from a client"),
     };
     Some(statuses)

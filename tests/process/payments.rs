@@ -1,7 +1,7 @@
 //! What clients are told of an order's life after the queue, on every gateway, while writers drive it.
 
 use rushgate::payment::{Notice, Payment, PaymentId, PaymentState};
-use rushgate::protocol::{Opcode, Order, OrderNumber, OrderState, Status};
+use rushgate::protocol::{ActivityId, Opcode, Order, OrderNumber, OrderState, Request, Status};
 
 use super::house::{SALE, SKU};
 use super::shop::Shop;
@@ -62,4 +62,32 @@ fn every_gateway_tells_paid_closed_and_refund_due_with_the_pay_by() {
         let mut next = shop.app(&two, id);
         eventually("all five are sold", || next.ask(&buy(SALE, SKU, 1)).status == Status::Queued);
     }
+}
+
+#[test]
+fn a_cancel_is_kept_at_once_applied_by_a_writer_and_told_on_every_gateway() {
+    let shop = Shop::new();
+    let (one, two) = (shop.house.serve(&[]), shop.house.serve(&[]));
+    let writer = shop.writer();
+    shop.create(1, &["--opens", "+1s"]);
+    let (mut buyer, mut there, mut other) = (shop.app(&one, 1), shop.app(&two, 1), shop.app(&two, 2));
+    eventually("it opens", || buyer.ask(&buy(SALE, SKU, 1)).status == Status::Queued);
+    let order = pushed(&mut buyer, OrderState::PendingPayment);
+    let cancel = Request::Cancel { activity: ActivityId(SALE), order: order.number };
+    assert_eq!(other.ask(&cancel).status, Status::NoOrder, "it is not his");
+    // On the gateway that he has not bought on.
+    let told = there.ask(&cancel);
+    assert_eq!((told.status, told.order().number), (Status::Cancelling, order.number));
+    for client in [&mut buyer, &mut there] {
+        assert_eq!(pushed(client, OrderState::Closed).number, order.number);
+        let again = client.ask(&cancel);
+        assert_eq!((again.status, again.order().state), (Status::Ok, OrderState::Closed));
+    }
+    eventually("SOLD_OUT ends", || other.ask(&buy(SALE, SKU, 1)).status == Status::Queued);
+    let order = pushed(&mut other, OrderState::PendingPayment);
+    assert_eq!(pay(&shop, "p-9", order.number), PaymentState::Applied);
+    pushed(&mut other, OrderState::Paid);
+    let told = other.ask(&Request::Cancel { activity: ActivityId(SALE), order: order.number });
+    assert_eq!((told.status, told.order().state), (Status::NotCancellable, OrderState::Paid));
+    drop(writer);
 }

@@ -99,6 +99,9 @@ pub(crate) fn request_of<'a>(message: &'a Value, answer: &'a [u8]) -> Request<'a
         "TOKEN" => Request::Token { activity: activity(), sku: sku() },
         "BUY" => Request::Buy { activity: activity(), sku: sku(), quantity: number(message, "quantity") },
         "RESULT" => Request::Result { activity: activity() },
+        "CANCEL" => {
+            Request::Cancel { activity: activity(), order: OrderNumber(big(message, "order_number")) }
+        }
         other => panic!("request kind {other}"),
     }
 }

@@ -156,6 +156,11 @@ impl<'a> Judge<'a> {
                 SOLD_OUT if user == OWNER => Verdict::Reply(Status::Ok),
                 _ => Verdict::Reply(Status::NoOrder),
             },
+            // Who guesses the number of an order of his has it cancelled.
+            Request::Cancel { activity, .. } if activity.0 == LIVE => {
+                Verdict::OrWaits(vec![Status::NoOrder, Status::Unconfirmed])
+            }
+            Request::Cancel { .. } => Verdict::Reply(Status::NoOrder),
             _ => Verdict::Reply(Status::NotRequired),
         }
     }

@@ -124,7 +124,10 @@ fn exchange(frame: &Frame<'_>, said: Option<Said>) -> Exchange {
     let opcode = Opcode::from_wire(frame.opcode);
     let activity = match opcode.map(|opcode| Request::parse(opcode, frame.body)) {
         Some(Ok(
-            Request::Buy { activity, .. } | Request::Result { activity } | Request::Activity { activity },
+            Request::Buy { activity, .. }
+            | Request::Result { activity }
+            | Request::Cancel { activity, .. }
+            | Request::Activity { activity },
         )) => Some(activity),
         _ => None,
     };
@@ -148,8 +151,11 @@ fn hear_the_stock(conversation: &mut Conversation, exchanges: &[Exchange], is_se
         }
         outcomes.push(said.status);
         assert!(waiting.contains(&said.id), "{said:?} to none of {waiting:?}");
-        assert_eq!(said.opcode, Opcode::Buy);
-        let possible = [Status::Queued, Status::Already, Status::Unconfirmed, Status::Busy];
+        let possible: &[Status] = match said.opcode {
+            Opcode::Buy => &[Status::Queued, Status::Already, Status::Unconfirmed, Status::Busy],
+            Opcode::Cancel => &[Status::Ok, Status::NotCancellable, Status::Unconfirmed],
+            other => panic!("{other:?} waits"),
+        };
         assert!(possible.contains(&said.status), "{said:?}");
     }
     assert_eq!(outcomes.len(), waiting.len(), "answers to {waiting:?}");

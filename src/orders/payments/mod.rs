@@ -9,6 +9,7 @@
 //! writers, the serving process runs them ([`PaymentTasks`]).
 
 mod alarms;
+mod cancels;
 mod centre;
 mod life;
 mod notices;
@@ -17,6 +18,7 @@ mod parked;
 mod peak;
 mod tasks;
 
+pub(super) use cancels::Cancels;
 pub(super) use life::Life;
 pub use notices::Notices;
 pub(super) use overdue::Overdues;

@@ -8,6 +8,7 @@
 //! every call fails and is repeated; neither loses anything. Circuit breakers shut the gate to new purchases meanwhile.
 
 mod breakers;
+mod cancels;
 mod devices;
 mod keeper;
 mod lease;

@@ -49,5 +49,10 @@ pub(super) enum LifeJob {
     /// Overdue orders are to be closed.
     Close { orders: Vec<OrderNumber>, answer: Answer<(Closings, Option<u64>)> },
     /// An order is to be closed because somebody asks for it.
-    CloseAsked { order: OrderNumber, reason: &'static str, answer: Answer<Option<(UserId, Mark)>> },
+    CloseAsked {
+        order: OrderNumber,
+        of: Option<UserId>,
+        reason: &'static str,
+        answer: Answer<Option<(UserId, Mark)>>,
+    },
 }

@@ -128,17 +128,24 @@ async fn read_waiting(
     Ok(waiting.into_values().collect())
 }
 
-/// An order that is closed because somebody asks for it; how it stands then, if there is one.
+/// An order, of this user where one is named, that is closed because somebody asks for it; how it stands then, if there is
+/// one.
 pub(super) async fn close_asked(
     connection: &mut SqliteConnection,
     feeds: &Feeds,
-    order: OrderNumber,
+    (order, of): (OrderNumber, Option<UserId>),
     reason: &str,
     now_ms: u64,
 ) -> Result<Option<(UserId, Mark)>, Failure> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     let waiting = read_waiting(&mut transaction, &[order]).await?;
-    let [(user, mark)] = waiting.as_slice() else { return find(&mut *transaction, order).await };
+    let is_his = |owner: UserId| of.is_none_or(|of| of == owner);
+    let [(user, mark)] = waiting.as_slice() else {
+        return Ok(find(&mut *transaction, order).await?.filter(|(owner, _)| is_his(*owner)));
+    };
+    if !is_his(*user) {
+        return Ok(None);
+    }
     let mut batch = rows::load(&mut transaction, &order_changes::wanted(&waiting), now_ms).await?;
     feeds.align(&batch.seq);
     let step = Step { cause: crate::payment::Cause::Asked, reason, ..Step::TIMED_OUT };

@@ -13,6 +13,7 @@ use crate::payment::{Notice, Payment};
 use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::Mark;
 use crate::store::StoreError;
+use crate::store::cancels::{CancelStore, Cancelled};
 use crate::store::payments::{Closings, Judged, Overdue, PaymentStore, Refund, Stuck, Taken};
 
 fn ms(time: Duration) -> u64 {
@@ -31,7 +32,7 @@ impl SqliteStore {
         order: OrderNumber,
         reason: &'static str,
     ) -> Result<Option<(UserId, Mark)>, StoreError> {
-        self.ask(|answer| Job::Life(LifeJob::CloseAsked { order, reason, answer })).await
+        self.ask(|answer| Job::Life(LifeJob::CloseAsked { order, of: None, reason, answer })).await
     }
 
     async fn pay(&self, payment: &Payment, signed_within: Option<(u64, u64)>) -> Result<Notice, StoreError> {
@@ -102,5 +103,19 @@ impl PaymentStore for SqliteStore {
 
     async fn overdue_lag_ms(&self) -> Result<u64, StoreError> {
         Ok(overdue::lag_ms(&self.readers, now_ms()).await?)
+    }
+}
+
+/// At once: an order here is settled from its beginning.
+impl CancelStore for SqliteStore {
+    async fn cancel(&self, user: UserId, mark: &Mark) -> Result<Cancelled, StoreError> {
+        let (order, of, reason) = (mark.order, Some(user), "cancelled by the user");
+        let found = self.ask(|answer| Job::Life(LifeJob::CloseAsked { order, of, reason, answer })).await?;
+        Ok(match found {
+            // It is being paid: a payment that came before its order is judged first.
+            Some((_, mark)) if mark.state == OrderState::PendingPayment => Cancelled::Kept,
+            Some((_, mark)) => Cancelled::Stands(mark),
+            None => Cancelled::NoOrder,
+        })
     }
 }

@@ -30,8 +30,8 @@ impl Writer {
                 let result = self.close_overdue(&orders).await;
                 let _ = answer.send(self.settle(result).await);
             }
-            LifeJob::CloseAsked { order, reason, answer } => {
-                let result = self.close_asked(order, reason).await;
+            LifeJob::CloseAsked { order, of, reason, answer } => {
+                let result = self.close_asked(order, of, reason).await;
                 let _ = answer.send(self.settle(result).await);
             }
         }
@@ -59,9 +59,10 @@ impl Writer {
     async fn close_asked(
         &mut self,
         order: OrderNumber,
+        of: Option<UserId>,
         reason: &str,
     ) -> Result<Option<(UserId, Mark)>, Failure> {
         let feeds = Arc::clone(&self.feeds);
-        overdue::close_asked(self.connect().await?.0, &feeds, order, reason, now_ms()).await
+        overdue::close_asked(self.connect().await?.0, &feeds, (order, of), reason, now_ms()).await
     }
 }

@@ -18,6 +18,7 @@ macro_rules! now_ms {
 
 mod archive;
 mod books;
+mod cancels;
 mod catalog;
 mod dead_letters;
 mod eligibility;
@@ -55,6 +56,7 @@ use sqlx::MySqlPool;
 
 pub use archive::{ArchiveStep, StillDue};
 pub use books::{LedgerRow, LoadShare, PlacedOrder, SqlBooks, StockDue, StockRow};
+pub use cancels::Applied;
 pub use catalog::ActivityState;
 pub use dead_letters::DeadLetter;
 pub use leadership::{Leadership, RecoveryRecord};

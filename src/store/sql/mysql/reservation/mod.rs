@@ -22,6 +22,7 @@ use super::order_rows::lock_generation;
 use super::order_states::{Step, insert_history};
 use super::releases::CloseOutcome;
 use super::{MySqlInstallation, ProcessKind, orders};
+use crate::payment::Cause;
 use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Call, Change, Mark, Reply, SHARDS, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue, Ended};
@@ -53,7 +54,17 @@ impl MySqlStore {
     /// Closes an order of this store that waits for its payment: one transaction for its state, its units and the
     /// event. No ledger: the units are here.
     pub async fn close_order(&self, order: OrderNumber) -> Result<CloseOutcome, StoreError> {
-        retried!(self.installation.options.call_timeout; self.try_close(order))
+        retried!(self.installation.options.call_timeout; self.try_close(order, Step::TIMED_OUT))
+    }
+
+    /// The same because somebody asks for it.
+    pub async fn close_order_asked(
+        &self,
+        order: OrderNumber,
+        reason: &'static str,
+    ) -> Result<CloseOutcome, StoreError> {
+        let step = Step { cause: Cause::Asked, reason, ..Step::TIMED_OUT };
+        retried!(self.installation.options.call_timeout; self.try_close(order, step))
     }
 
     async fn try_call(&self, call: &Call) -> Result<Reply, StoreError> {
@@ -99,7 +110,7 @@ impl MySqlStore {
         Ok(reply)
     }
 
-    async fn try_close(&self, order: OrderNumber) -> Result<CloseOutcome, Failure> {
+    async fn try_close(&self, order: OrderNumber, step: Step<'_>) -> Result<CloseOutcome, Failure> {
         let mut transaction = self.installation.pool.begin().await?;
         let (generation, now_ms) = lock_generation(&mut transaction).await?;
         let Some((user, mark)) = orders::by_number(&mut transaction, order).await? else {
@@ -124,7 +135,7 @@ impl MySqlStore {
             row.changed = true;
         }
         let mark = Mark { state: OrderState::Closed, ..mark };
-        insert_history(&mut transaction, &[order], Step::TIMED_OUT, now_ms).await?;
+        insert_history(&mut transaction, &[order], step, now_ms).await?;
         batch.append(shard, Change::Marked(vec![(user, mark)]), &[mark.sku]);
         rows::write(&mut transaction, &mut batch, self.installation.options.feed_events_max).await?;
         transaction.commit().await?;
