@@ -27,8 +27,9 @@ use rushgate::protocol::Status;
 /// More would make a clone slow, fewer would be no corpus.
 const FILES: std::ops::RangeInclusive<usize> = 50..=500;
 const BYTES_MAX: usize = 1 << 20;
-/// What a conversation without limits, drain, deadlines, blocks or a store in trouble is never told, or not for sure.
-const UNHEARD: [Status; 13] = [
+/// What a conversation without limits, drain, deadlines, blocks, payments or a store in trouble is never told, or not for
+/// sure.
+const UNHEARD: [Status; 15] = [
     Status::Blocked,
     Status::NotEligible,
     Status::NotAgain,
@@ -42,6 +43,8 @@ const UNHEARD: [Status; 13] = [
     Status::TimedOut,
     Status::TooManyInFlight,
     Status::Unconfirmed,
+    Status::Cancelling,
+    Status::NotCancellable,
 ];
 
 /// Runs a body with each file of a corpus; which of them it does not pass.

@@ -73,7 +73,7 @@ impl Owned {
 
 pub(crate) fn any_request() -> impl Strategy<Value = Owned> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..500);
-    let plain = (any::<u32>(), any::<u16>(), any::<u16>(), any::<u64>(), 0..7_u8).prop_map(
+    let plain = (any::<u32>(), any::<u16>(), any::<u16>(), any::<u64>(), 0..8_u8).prop_map(
         |(activity, sku, quantity, client_time, which)| {
             let (activity, sku) = (ActivityId(activity), SkuId(sku));
             Owned::Plain(match which {
@@ -83,6 +83,7 @@ pub(crate) fn any_request() -> impl Strategy<Value = Owned> {
                 3 => Request::Challenge { activity },
                 4 => Request::Token { activity, sku },
                 5 => Request::Buy { activity, sku, quantity },
+                6 => Request::Cancel { activity, order: OrderNumber(client_time) },
                 _ => Request::Result { activity },
             })
         },
