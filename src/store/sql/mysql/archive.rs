@@ -5,7 +5,7 @@ use sqlx::MySqlConnection;
 use super::MySqlInstallation;
 use super::catalog::ActivityState;
 use super::failure::{Failure, retried};
-use super::operator::{commit, lock_activity};
+use super::operator_rows::{commit, lock_activity};
 use crate::protocol::ActivityId;
 use crate::store::StoreError;
 

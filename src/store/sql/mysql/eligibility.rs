@@ -2,7 +2,7 @@
 
 use super::MySqlInstallation;
 use super::failure::retried;
-use super::operator::{MySqlRefused, Written, commit};
+use super::operator_rows::{MySqlRefused, Written, commit};
 use crate::protocol::ActivityId;
 
 impl MySqlInstallation {

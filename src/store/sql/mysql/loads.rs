@@ -10,7 +10,7 @@ use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
 use super::failure::{self, Failure, retried};
-use super::operator::insert_shares;
+use super::operator_rows::insert_shares;
 use super::order_rows::lock_generation;
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::{Gen, SHARDS, ShardId};

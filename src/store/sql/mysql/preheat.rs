@@ -8,7 +8,7 @@ use sqlx::MySqlConnection;
 use super::MySqlInstallation;
 use super::catalog::ActivityState;
 use super::failure::{Failure, retried};
-use super::operator::{commit, insert_shares, lock_activity};
+use super::operator_rows::{commit, insert_shares, lock_activity};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::SHARDS;
 use crate::store::StoreError;

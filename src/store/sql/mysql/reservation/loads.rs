@@ -18,7 +18,7 @@ use crate::store::sql::NewLoad;
 use crate::store::sql::batch::Batch;
 use crate::store::sql::mysql::catalog::{self, ActivityState};
 use crate::store::sql::mysql::failure::{self, Failure, retried};
-use crate::store::sql::mysql::operator::{commit, lock_activity};
+use crate::store::sql::mysql::operator_rows::{commit, lock_activity};
 use crate::store::sql::mysql::order_rows::lock_generation;
 use crate::store::sql::mysql::{MySqlInstallation, MySqlRefused};
 use crate::store::sql::stock_loads::{Kind, Load, Touched, apply};

@@ -14,10 +14,10 @@ use super::rows::{self, Wanted};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::{Change, SHARDS, ShardId};
 use crate::store::sql::batch::Batch;
-use crate::store::sql::mysql::MySqlRefused;
 use crate::store::sql::mysql::catalog::ActivityState;
 use crate::store::sql::mysql::failure::{Failure, retried};
-use crate::store::sql::mysql::operator::{
+use crate::store::sql::mysql::operator_rows::MySqlRefused;
+use crate::store::sql::mysql::operator_rows::{
     Written, add_available, commit, insert_load, insert_shares, lock_activity,
 };
 use crate::store::sql::mysql::order_rows::lock_generation;
