@@ -35,6 +35,8 @@ pub(crate) struct Promise {
     pub(crate) may_come_back: bool,
     /// Loads that operators added during the drill, by SKU.
     pub(crate) added: BTreeMap<u16, i64>,
+    /// Units that are held back from Redis, by SKU.
+    pub(crate) held_back: BTreeMap<u16, i64>,
     /// Feed entries that the drill itself made unreadable.
     pub(crate) dead_letters: u64,
     /// The activity is archived: Redis holds a tombstone alone.
@@ -93,6 +95,7 @@ pub(crate) fn audit(evidence: &Evidence<'_>) -> Audited {
         audited.add("marks and orders", marks_and_orders(evidence));
     }
     audited.add("stock in SQL", sql_stock(evidence));
+    audited.add("reserve", reserve(evidence));
     audited.add("one live order", one_live_order(evidence));
     let (mut promised, mut kept) = (0, 0);
     audited.add("told", promises(evidence, &mut promised, &mut kept));
@@ -194,7 +197,7 @@ fn marks_and_orders(evidence: &Evidence<'_>) -> Vec<String> {
         }
     }
     for (number, order) in &evidence.sql.orders {
-        if order.is_live() && !live_marks.contains(number) {
+        if order.is_live() && !order.is_of_reserve && !live_marks.contains(number) {
             wrong.push(format!("order {number} {order:?} has no live mark"));
         }
     }
@@ -207,6 +210,7 @@ fn sql_stock(evidence: &Evidence<'_>) -> Vec<String> {
     for (units, sku) in evidence.planned.iter().zip(1_u16..) {
         let given = i64::from(*units) + evidence.promise.added.get(&sku).copied().unwrap_or(0);
         let live = evidence.sql.orders.values().filter(|order| order.is_live() && order.sku == sku);
+        let live = live.filter(|order| !order.is_of_reserve);
         let live: u64 = live.map(|order| order.quantity).sum();
         let (available, sold) = evidence.sql.stock.get(&sku).copied().unwrap_or_default();
         let signed = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
@@ -214,6 +218,21 @@ fn sql_stock(evidence: &Evidence<'_>) -> Vec<String> {
             wrong.push(format!(
                 "SKU {sku}: {given} given, available {available}, sold {sold}, live orders {live}"
             ));
+        }
+    }
+    wrong
+}
+
+/// What is held back is free there or sold there, and nowhere else.
+fn reserve(evidence: &Evidence<'_>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (_, sku) in evidence.planned.iter().zip(1_u16..) {
+        let given = evidence.promise.held_back.get(&sku).copied().unwrap_or(0);
+        let free = evidence.sql.reserve.get(&sku).copied().unwrap_or(0);
+        let of_sku = |order: &&OrderRow| order.is_of_reserve && order.is_live() && order.sku == sku;
+        let sold: u64 = evidence.sql.orders.values().filter(of_sku).map(|order| order.quantity).sum();
+        if free + i64::try_from(sold).unwrap_or(i64::MAX) != given {
+            wrong.push(format!("SKU {sku}: {given} held back, but free {free} + sold {sold}"));
         }
     }
     wrong
@@ -233,6 +252,8 @@ fn one_live_order(evidence: &Evidence<'_>) -> Vec<String> {
 /// Every number that a user was told is one order of his, or an explicit FAILED where the promise allows it.
 fn promises(evidence: &Evidence<'_>, promised: &mut u64, kept: &mut u64) -> Vec<String> {
     let mut wrong = Vec::new();
+    let of_reserve = evidence.sql.orders.values().filter(|order| order.is_of_reserve && order.is_live());
+    let has_of_reserve: BTreeSet<u64> = of_reserve.map(|order| order.user).collect();
     for (user, told) in &evidence.told.users {
         for number in told.promised() {
             *promised += 1;
@@ -253,7 +274,8 @@ fn promises(evidence: &Evidence<'_>, promised: &mut u64, kept: &mut u64) -> Vec<
             let is_kept = order.is_live() || evidence.promise.closed.contains(&number);
             if is_kept {
                 *kept += 1;
-            } else if order.state != FAILED || !may_be_lost {
+            // Who buys in both worlds ends with one, and the other FAILED.
+            } else if order.state != FAILED || !(may_be_lost || has_of_reserve.contains(user)) {
                 wrong.push(format!("user {user} was told of order {number}, now in state {}", order.state));
             }
         }

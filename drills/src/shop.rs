@@ -35,6 +35,8 @@ pub(crate) struct ShopPlan {
     pub(crate) writers: usize,
     /// SKUs 1, 2, … with their units.
     pub(crate) stock: Vec<u32>,
+    /// Units of these that are held back from Redis; gateways sell them by themselves while it is away.
+    pub(crate) held_back: Vec<u32>,
     /// Gateway 0 reaches Redis through a link that can fail.
     pub(crate) has_link: bool,
     /// Gateway 0 reaches the database through a link of its own, and all others Redis through another.
@@ -52,6 +54,7 @@ impl Default for ShopPlan {
             gateways: 2,
             writers: 1,
             stock: vec![200, 120, 80],
+            held_back: Vec::new(),
             has_link: false,
             can_be_split: false,
             writer_rows_per_s: 0,
@@ -191,9 +194,11 @@ impl Shop {
              [admin]\nlisten = \"127.0.0.1:0\"\n\
              [limits]\nper_ip = {{ rate_per_s = 0, burst = 1 }}\nper_user = {{ rate_per_s = 0, burst = 1 }}\n\
              result_per_user = {{ rate_per_s = 0, burst = 1 }}\n\
-             [stock]\npatience = \"1s\"\nunconfirmed_after = \"1500ms\"\ncall_timeout = \"600ms\"\n",
+             [stock]\npatience = \"1s\"\nunconfirmed_after = \"1500ms\"\ncall_timeout = \"600ms\"\n\
+             [breaker]\ndatabase_after = \"{database_after}\"\n",
             data = folder.join("data").display(),
             password = password.display(),
+            database_after = if self.plan.held_back.is_empty() { "0s" } else { "200ms" },
             rows_per_s = self.plan.writer_rows_per_s,
             preheat_ahead = if name == OPERATOR { "1s" } else { "10m" },
         );
@@ -227,6 +232,9 @@ impl Shop {
     pub(crate) async fn create(&self) -> Result<()> {
         let skus = self.plan.stock.iter().zip(1..).map(|(units, sku)| format!("--sku={sku}:{units}:999"));
         let skus: Vec<_> = skus.collect();
+        let held_back = self.plan.held_back.iter().zip(1..);
+        let held_back = held_back.map(|(units, sku)| format!("--fallback-reserve={sku}:{units}"));
+        let skus: Vec<_> = skus.into_iter().chain(held_back).collect();
         let opens = format!("+{}ms", self.plan.opens_in.as_millis());
         let id = ACTIVITY.to_string();
         let mut arguments = vec!["activity", "create", "--id", &id, "--name", "a drill", "--opens", &opens];

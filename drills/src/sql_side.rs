@@ -21,6 +21,8 @@ pub(crate) struct OrderRow {
     pub(crate) attempt: u64,
     pub(crate) state: u8,
     pub(crate) shard: usize,
+    /// Sold from the database, not by Redis.
+    pub(crate) is_of_reserve: bool,
 }
 
 impl OrderRow {
@@ -44,6 +46,8 @@ pub(crate) struct SqlSide {
     pub(crate) stock: BTreeMap<u16, (u64, u64)>,
     /// Units loaded (added less taken) by SKU and shard.
     pub(crate) loaded: BTreeMap<(u16, usize), i64>,
+    /// Units of the reserve that are free or moving, by SKU.
+    pub(crate) reserve: BTreeMap<u16, i64>,
     /// Order numbers with a ledger row.
     pub(crate) ledger: Vec<u64>,
     pub(crate) dead_letters: u64,
@@ -103,7 +107,7 @@ pub(crate) async fn read(database: &Database) -> Result<SqlSide> {
     let mut side = SqlSide::default();
     let orders = sqlx::query(
         "SELECT number, user, CAST(sku AS UNSIGNED), CAST(quantity AS UNSIGNED), CAST(attempt AS UNSIGNED), \
-         CAST(state AS UNSIGNED), CAST(shard AS UNSIGNED) FROM orders WHERE activity = ? AND source = 1",
+         CAST(state AS UNSIGNED), CAST(shard AS UNSIGNED), CAST(source AS UNSIGNED) FROM orders WHERE activity = ?",
     )
     .bind(ACTIVITY)
     .fetch_all(&mut connection)
@@ -117,6 +121,7 @@ pub(crate) async fn read(database: &Database) -> Result<SqlSide> {
             attempt: small(4)?,
             state: narrow(small(5)?)?,
             shard: usize::from(narrow::<u8>(small(6)?)?),
+            is_of_reserve: small(7)? == 2,
         };
         side.orders.insert(small(0)?, order);
     }
@@ -143,6 +148,15 @@ pub(crate) async fn read(database: &Database) -> Result<SqlSide> {
         if shard < SHARDS {
             side.loaded.insert((narrow(row.try_get::<u64, _>(0)?)?, shard), row.try_get(2)?);
         }
+    }
+    let reserve = sqlx::query(
+        "SELECT CAST(s.sku AS UNSIGNED), CAST(SUM(s.free) + COALESCE((SELECT SUM(CAST(t.moved_out AS SIGNED) \
+         - CAST(t.brought_in AS SIGNED)) FROM sql_transfers t WHERE t.activity = s.activity AND t.sku = s.sku), 0) \
+         AS SIGNED) FROM sql_stock s WHERE s.activity = ? GROUP BY s.activity, s.sku",
+    )
+    .bind(ACTIVITY);
+    for row in reserve.fetch_all(&mut connection).await? {
+        side.reserve.insert(narrow(row.try_get::<u64, _>(0)?)?, row.try_get(1)?);
     }
     let ledger = sqlx::query("SELECT number FROM ledger WHERE activity = ?").bind(ACTIVITY);
     for row in ledger.fetch_all(&mut connection).await? {

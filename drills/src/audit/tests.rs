@@ -51,7 +51,7 @@ fn mark(order: u64, quantity: u16) -> Mark {
 }
 
 fn row(user: u64, quantity: u64, shard: usize) -> OrderRow {
-    OrderRow { user, sku: 1, quantity, attempt: 1, state: PENDING, shard }
+    OrderRow { user, sku: 1, quantity, attempt: 1, state: PENDING, shard, is_of_reserve: false }
 }
 
 fn world() -> World {
@@ -133,6 +133,38 @@ fn stock_that_does_not_add_up_is_told() {
     tells(|world| world.shards[1].counters.get_mut(&1).unwrap().out.clear(), "stock of a shard");
     tells(|world| world.sql.stock.insert(1, (18, 3)), "stock in SQL");
     tells(|world| world.sql.stock.insert(1, (17, 4)), "stock in SQL");
+}
+
+/// Three units are held back beside the twenty; user 7 has bought one of them.
+fn with_a_reserve(world: &mut World) {
+    world.promise.held_back.insert(1, 3);
+    world.sql.reserve.insert(1, 2);
+    world.sql.orders.insert(70, OrderRow { is_of_reserve: true, ..row(7, 1, 0) });
+    world.told.users.insert(7, winner(70, 1));
+    world.results.get_mut(&0).unwrap().insert(7, Some(order(70, 1, OrderState::PendingPayment)));
+}
+
+#[test]
+fn a_reserve_that_does_not_add_up_is_told() {
+    let mut sound = world();
+    with_a_reserve(&mut sound);
+    // He had bought of Redis as well, which ended FAILED.
+    sound.sql.orders.insert(71, OrderRow { state: FAILED, ..row(7, 1, 0) });
+    user(&mut sound, 7).heard.push(heard(Status::Queued, Some(order(71, 1, OrderState::Reserved))));
+    assert_eq!(audited(&sound).violations, Vec::<String>::new());
+    let tells = |break_it: &dyn Fn(&mut World), kind| {
+        tells(
+            |world| {
+                with_a_reserve(world);
+                break_it(world);
+            },
+            kind,
+        );
+    };
+    tells(&|world| *world.sql.reserve.get_mut(&1).unwrap() += 1, "reserve");
+    tells(&|world| world.sql.orders.get_mut(&70).unwrap().is_of_reserve = false, "reserve");
+    tells(&|world| world.sql.orders.retain(|number, _| *number != 70), "told");
+    tells(&|world| world.sql.orders.get_mut(&70).unwrap().user = 6, "one live order");
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) enum Drill {
     WriterKilled,
     /// Redis with appendfsync always is killed and started on its data
     RedisKilledAlways,
+    /// Redis is away for seconds; both gateways sell what was held back
+    RedisAwayReserveSold,
     /// MariaDB is killed and started on its data
     MariadbKilled,
     /// Redis stands still for some seconds
@@ -100,6 +102,7 @@ impl Drill {
             Self::GatewayKilled => processes::gateway_killed(scene).await,
             Self::WriterKilled => processes::writer_killed(scene).await,
             Self::RedisKilledAlways => redis_faults::redis_killed_always(scene).await,
+            Self::RedisAwayReserveSold => redis_faults::redis_away_reserve_sold(scene).await,
             Self::MariadbKilled => processes::mariadb_killed(scene).await,
             Self::RedisPaused => redis_faults::redis_paused(scene).await,
             Self::WriterOffThenBacklog => processes::writer_off_then_backlog(scene).await,
