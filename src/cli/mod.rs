@@ -38,6 +38,7 @@ mod times;
 mod token;
 mod token_report;
 mod token_text;
+mod whoami;
 mod writer;
 mod writer_metrics;
 mod writer_probe;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::data_args::Common;
+use super::whoami::whoami;
 use crate::config::parse_duration;
 
 const EFFECT_HELP: &str =
@@ -64,7 +65,7 @@ pub(super) struct Terms {
     #[arg(long)]
     pub(super) why: String,
     /// Who lists them
-    #[arg(long, env = "USER", hide_env_values = true)]
+    #[arg(long, default_value_t = whoami())]
     pub(super) who: String,
 }
 

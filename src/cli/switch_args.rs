@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::data_args::Common;
+use super::whoami::whoami;
 
 /// Arguments of `switch`.
 #[derive(Debug, Args)]
@@ -33,7 +34,7 @@ pub(super) struct SetArgs {
     #[arg(long)]
     pub(super) why: String,
     /// Who sets it
-    #[arg(long, env = "USER", hide_env_values = true)]
+    #[arg(long, default_value_t = whoami())]
     pub(super) who: String,
     #[command(flatten)]
     pub(super) common: Common,

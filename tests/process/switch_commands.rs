@@ -48,6 +48,11 @@ fn what_is_set_is_listed_with_who_when_and_why_and_is_obeyed() {
     assert!(list[0]["version"].as_u64() > list[1]["version"].as_u64() && list[1]["at_ms"].as_u64() > Some(0));
     let table = house.done(&["switch", "list"]);
     assert!(table.contains("mia: counted wrong") && table.contains("[open]"), "{table}");
+    // In a container nobody may be named.
+    let mut by_nobody = house.command(&["switch", "set", "entry", "open", "--why", "a second drill"]);
+    let output = by_nobody.env_remove("USER").env_remove("LOGNAME").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_ne!(listed(&house)[0]["who"], "");
     set(&house, "entry/7", "open", "counted again");
     comes_to(&mut client, Status::OverLimit);
 }
