@@ -78,12 +78,9 @@ fn what_is_no_switch_is_refused_with_the_reason_and_changes_nothing() {
         assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{args:?}: {error}");
         assert!(error.contains(says) && error.contains("nothing was changed"), "{args:?}: {error}");
     }
-    for args in [
-        &["switch", "set", "entry", "closed", "--who", "mia"][..],
-        &["switch", "set", "entry", "closed", "--why", "y"],
-    ] {
-        assert!(house.refused_by_usage(args).contains("required"));
-    }
+    assert!(
+        house.refused_by_usage(&["switch", "set", "entry", "closed", "--who", "mia"]).contains("required")
+    );
     assert!(listed(&house).is_empty());
     for (body, says) in [
         (json!({"name": "entry", "value": "shut", "who": "mia", "why": "y"}), "it is open or closed"),

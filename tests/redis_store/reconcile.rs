@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use rushgate::protocol::{OrderState, SkuId};
 use rushgate::stock::calls::{Gen, Mark, ShardId};
-use rushgate::store::redis::{MendAt, Mended, RedisShards};
+use rushgate::store::redis::{MendAt, Mended, RedisOptions, RedisShards};
+use rushgate_servers::{Persistence, Redis};
 
-use crate::installation::{ACTIVITY, shard, sku, user_of};
+use crate::installation::{ACTIVITY, Installation as _, Process, shard, sku, user_of};
+use crate::redis_installation::RedisInstallation;
 use crate::rules::on_sale;
 
 async fn place(shards: &RedisShards, shard: ShardId) -> MendAt {
@@ -78,4 +80,23 @@ async fn moves_are_raised_and_marks_written_but_nothing_is_lowered_or_overwritte
     let settled = Mark { state: OrderState::PendingPayment, pay_by_ms: 5, ..mark };
     shards.settled(source, at.generation, &[(holder, settled)]).await.unwrap();
     assert_eq!(shards.mend_records(&mut at, &records).await.unwrap(), Mended::By(0));
+}
+
+/// What the library binds, it binds when the first function runs: any may be the first.
+#[tokio::test]
+async fn a_correction_may_be_the_first_thing_that_a_library_is_asked_for() {
+    let redis = Redis::start(Persistence::Off).await.unwrap();
+    let installation = RedisInstallation::with(RedisOptions::single(redis.address())).await;
+    installation.create_activity(ACTIVITY, &[(SkuId(1), 160)]).await;
+    let mut process = Process::start(installation.store()).await;
+    let (shards, home) = (installation.shards(), shard(3));
+    let (holder, other) = (user_of(home, 1), user_of(home, 2));
+    process.buy(holder, sku(1), 1).await;
+    let mark = shards.books(home, ACTIVITY).await.unwrap().unwrap().marks[&holder];
+    let another = Mark { order: process.item(other, sku(1), 1).order, ..mark };
+    let mut at = place(&shards, home).await;
+    redis.call(&["FUNCTION", "FLUSH"]).await.unwrap();
+    assert_eq!(shards.mend_marks(&mut at, &[(other, another)]).await.unwrap(), Mended::By(1));
+    redis.call(&["FUNCTION", "FLUSH"]).await.unwrap();
+    assert_eq!(shards.mend_records(&mut at, &[(holder, mark)]).await.unwrap(), Mended::By(1));
 }

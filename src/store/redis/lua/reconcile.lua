@@ -114,6 +114,7 @@ end
 -- the difference of the SKU's units. KEYS meta, feed, buyers. ARGV generation, activity, corrections expected, marks
 -- (user 8, mark 22). Returns 'D' and how many (8 bytes).
 local function mend_marks(keys, args)
+  bind()
   local gen, id, flat, users = args[1], args[2], split(args[4], 'c8c22', 30, 2), {}
   local meta = meta_of(keys[1], id)
   local refusal = not_now(meta, gen, args[3])
@@ -147,6 +148,7 @@ end
 -- still reserved under that number. KEYS meta, feed, buyers. ARGV generation, activity, corrections expected, marks
 -- (user 8, mark 14). Returns 'D' and how many (8 bytes).
 local function mend_records(keys, args)
+  bind()
   local gen, id, flat, users = args[1], args[2], split(args[4], 'c8c14', 22, 2), {}
   local meta = meta_of(keys[1], id)
   local refusal = not_now(meta, gen, args[3])
