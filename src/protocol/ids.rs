@@ -94,6 +94,19 @@ impl OrderState {
         matches!(self, Self::Reserved | Self::PendingPayment | Self::Paid | Self::Recorded)
     }
 
+    /// How far along an order is: of two marks of one order the one that is further along is the newer. Reserved comes first,
+    /// then recorded; closed and failed are equally far.
+    pub const fn rank(self) -> u8 {
+        match self {
+            Self::Reserved => 0,
+            Self::Recorded => 1,
+            Self::PendingPayment => 2,
+            Self::Paid => 3,
+            Self::Closed | Self::Failed => 4,
+            Self::RefundDue => 5,
+        }
+    }
+
     /// Whether SQL may move an order from this state to that one: only ever forward.
     pub const fn may_become(self, next: Self) -> bool {
         match self {

@@ -15,7 +15,7 @@ use dashmap::mapref::entry::Entry;
 use foldhash::fast::RandomState;
 
 use super::calls::{Mark, ShardId};
-use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
+use crate::protocol::{ActivityId, OrderNumber, UserId};
 
 /// Where a user stands in an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,18 +56,6 @@ impl Default for Buyers {
             standings: DashMap::with_hasher(RandomState::default()),
             forgettings: AtomicU64::new(0),
         }
-    }
-}
-
-/// How far along an order is; a mark never goes to a lower one.
-const fn rank(state: OrderState) -> u8 {
-    match state {
-        OrderState::Reserved => 0,
-        OrderState::Recorded => 1,
-        OrderState::PendingPayment => 2,
-        OrderState::Paid => 3,
-        OrderState::Closed | OrderState::Failed => 4,
-        OrderState::RefundDue => 5,
     }
 }
 
@@ -122,7 +110,7 @@ impl Buyers {
                         true
                     }
                     Standing::Order(known) => {
-                        (known.attempt, rank(known.state)) < (mark.attempt, rank(mark.state))
+                        (known.attempt, known.state.rank()) < (mark.attempt, mark.state.rank())
                     }
                 };
                 if newer {
@@ -242,7 +230,7 @@ impl Buyers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{SkuId, SkuKey};
+    use crate::protocol::{OrderState, SkuId, SkuKey};
 
     const ACTIVITY: ActivityId = ActivityId(1);
     const USER: UserId = UserId(7);

@@ -8,18 +8,6 @@ use crate::stock::calls::{Mark, ShardId};
 use crate::store::redis::ShardBooks;
 use crate::store::sql::mysql::PlacedOrder;
 
-/// How far along an order is.
-const fn rank(state: OrderState) -> u8 {
-    match state {
-        OrderState::Reserved => 0,
-        OrderState::Recorded => 1,
-        OrderState::PendingPayment => 2,
-        OrderState::Paid => 3,
-        OrderState::Closed | OrderState::Failed => 4,
-        OrderState::RefundDue => 5,
-    }
-}
-
 /// Every mark of a shard: whose order is where.
 pub(super) fn of_shard(evidence: &Evidence, sql: &Sql<'_>, books: &ShardBooks, findings: &mut Findings) {
     let mut marks: Vec<_> = books.marks.iter().collect();
@@ -70,7 +58,7 @@ fn standing(
         findings.differences.push(Difference::of_order(Kind::OtherUnits, place, said, Remedy::Nothing));
     }
     let (marked, ordered) = (state_name(mark.state), state_name(row.mark.state));
-    if rank(mark.state) < rank(row.mark.state) {
+    if mark.state.rank() < row.mark.state.rank() {
         if evidence.unfinished.contains_key(&(user, mark.order)) || evidence.sql.outbox.contains(&mark.order)
         {
             findings.explained.states = findings.explained.states.saturating_add(1);
@@ -79,7 +67,7 @@ fn standing(
         let said = format!("the order is {ordered}, its mark {marked}");
         let remedy = Remedy::TellState(row.mark);
         findings.differences.push(Difference::of_order(Kind::StateBehind, place, said, remedy));
-    } else if rank(mark.state) > rank(row.mark.state) {
+    } else if mark.state.rank() > row.mark.state.rank() {
         let said = format!("the order is {ordered}, its mark {marked} already");
         findings.differences.push(Difference::of_order(Kind::StateAhead, place, said, Remedy::Nothing));
     }

@@ -59,18 +59,6 @@ pub(super) struct Merged {
     pub(super) missing_units: BTreeMap<SkuKey, u64>,
 }
 
-/// How far along a mark is; where attempts are equal the furthest wins.
-const fn rank(state: OrderState) -> u8 {
-    match state {
-        OrderState::Reserved => 0,
-        OrderState::Recorded => 1,
-        OrderState::PendingPayment => 2,
-        OrderState::Paid => 3,
-        OrderState::Closed | OrderState::Failed => 4,
-        OrderState::RefundDue => 5,
-    }
-}
-
 /// Orders that SQL has finished, or whose number is in the ledger: they hold no unit, whatever Redis or a gateway says
 /// of them. With the user, because two may collide under a number.
 type Over = HashMap<(UserId, OrderNumber), OrderState>;
@@ -112,7 +100,7 @@ impl Shard {
             // Of one order the failure is what came last; of two, the other one stands.
             let is_one = mark.order == known.order;
             let far =
-                |mark: &Mark| (mark.attempt, is_one || mark.state != OrderState::Failed, rank(mark.state));
+                |mark: &Mark| (mark.attempt, is_one || mark.state != OrderState::Failed, mark.state.rank());
             far(&mark) > far(known) || far(&mark) == far(known) && mark.order < known.order
         };
         self.marks

@@ -2,10 +2,15 @@
 -- with a shard stays the same while it sells, so that a difference found a moment ago still holds. The shard counts its
 -- corrections (`mended`); one that expects another count does nothing: a late copy of it, or two reconciliations at once.
 
+-- What a correction goes by: epoch, phase, gen, seq, mended and the activity's phase.
+local function meta_of(key, activity)
+  return redis.call('HMGET', key, 'epoch', 'phase', 'gen', 'seq', 'mended', 'a:' .. activity)
+end
+
 -- books: an activity's stock in one shard as it lies there, whatever is wrong with it. KEYS meta, stock. ARGV activity.
 -- Returns {'D', generation, epoch, seq, corrections, {field, value, ...}}, {'N'} when it is not here, or {'R'}.
 local function books(keys, args)
-  local meta = redis.call('HMGET', keys[1], 'epoch', 'phase', 'gen', 'seq', 'mended', 'a:' .. args[1])
+  local meta = meta_of(keys[1], args[1])
   if not is_open(meta) then
     return {'R'}
   elseif not meta[6] or meta[6] == 'archived' then
@@ -14,7 +19,7 @@ local function books(keys, args)
   return {'D', meta[3], meta[1], meta[4], meta[5] or '0', redis.call('HGETALL', keys[2])}
 end
 
--- The guard of a correction: nil to go on. `meta` are epoch, phase, gen, seq, mended and the activity's phase.
+-- The guard of a correction: nil to go on.
 local function not_now(meta, gen, expected)
   local refusal = refused(meta, gen)
   if refusal then
@@ -22,10 +27,6 @@ local function not_now(meta, gen, expected)
   elseif (meta[5] or '0') ~= expected or not meta[6] or meta[6] == 'archived' then
     return 'S'
   end
-end
-
-local function meta_of(key, activity)
-  return redis.call('HMGET', key, 'epoch', 'phase', 'gen', 'seq', 'mended', 'a:' .. activity)
 end
 
 local function count_mended(key, expected)
@@ -110,21 +111,26 @@ local function mend_load(keys, args)
   return 'D' .. pack('>i8', noted)
 end
 
+-- The users of marks, the users and marks in turn, and what each user has now. Behind the guard, which binds.
+local function named(buyers, marks, item_format, item_bytes)
+  local flat, users = split(marks, item_format, item_bytes, 2), {}
+  for i = 1, #flat, 2 do
+    users[#users + 1] = flat[i]
+  end
+  return users, flat, hmget(buyers, users)
+end
+
 -- mend_marks: writes marks of orders where the user has none that is live. Takes no units: what they hold is counted in
 -- the difference of the SKU's units. KEYS meta, feed, buyers. ARGV generation, activity, corrections expected, marks
 -- (user 8, mark 22). Returns 'D' and how many (8 bytes).
 local function mend_marks(keys, args)
-  bind()
-  local gen, id, flat, users = args[1], args[2], split(args[4], 'c8c22', 30, 2), {}
+  local gen, id, fields = args[1], args[2], {}
   local meta = meta_of(keys[1], id)
   local refusal = not_now(meta, gen, args[3])
   if refusal then
     return refusal
   end
-  for i = 1, #flat, 2 do
-    users[#users + 1] = flat[i]
-  end
-  local held, fields = hmget(keys[3], users), {}
+  local users, flat, held = named(keys[3], args[4], 'c8c22', 30)
   for i = 1, #users do
     local old, new = held[i], flat[2 * i]
     if not old or not LIVE[byte(old, 14)] then
@@ -148,17 +154,13 @@ end
 -- still reserved under that number. KEYS meta, feed, buyers. ARGV generation, activity, corrections expected, marks
 -- (user 8, mark 14). Returns 'D' and how many (8 bytes).
 local function mend_records(keys, args)
-  bind()
-  local gen, id, flat, users = args[1], args[2], split(args[4], 'c8c14', 22, 2), {}
+  local gen, id, told = args[1], args[2], {}
   local meta = meta_of(keys[1], id)
   local refusal = not_now(meta, gen, args[3])
   if refusal then
     return refusal
   end
-  for i = 1, #flat, 2 do
-    users[#users + 1] = flat[i]
-  end
-  local held, told = hmget(keys[3], users), {}
+  local users, flat, held = named(keys[3], args[4], 'c8c14', 22)
   for i = 1, #users do
     local old = held[i]
     if old and sub(old, 1, 14) == flat[2 * i] and byte(old, 14) == 1 then

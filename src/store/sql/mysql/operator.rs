@@ -16,7 +16,8 @@ use super::failure::{Failure, retried};
 use super::operator_rows::{
     MySqlRefused, Written, add_available, commit, insert_load, insert_shares, lock_activity,
 };
-use super::reservation::reserve::{insert_reserve_load, read_reserves};
+use super::reservation::loads::insert_own_load;
+use super::reservation::reserve::read_reserves;
 use super::statements::{Shapes, write};
 use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey};
 use crate::store::StoreError;
@@ -130,7 +131,7 @@ impl MySqlInstallation {
         .await?;
         for (sku, units) in reserves {
             let sku = SkuKey { activity: activity.id, sku: *sku };
-            insert_reserve_load(&mut transaction, sku, Kind::Add, *units).await?;
+            insert_own_load(&mut transaction, sku, Kind::Add, *units).await?;
         }
         sqlx::query(
             "INSERT INTO sku_stock (activity, sku, available, sold, version) \

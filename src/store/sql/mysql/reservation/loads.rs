@@ -76,29 +76,18 @@ impl MySqlStore {
             return Ok(Err(MySqlRefused::NoSku(sku)));
         }
         let (kind, amount) = match load {
-            NewLoad::Add(amount) => (1_u8, amount),
-            NewLoad::Remove(amount) => (2, amount),
+            NewLoad::Add(amount) => (Kind::Add, amount),
+            NewLoad::Remove(amount) => (Kind::Remove, amount),
         };
-        if kind == 1 {
+        if let NewLoad::Add(amount) = load {
             let total = written(&mut transaction, sku).await?.saturating_add(u64::from(amount));
             if total > u64::from(STOCK_MAX) {
                 return Ok(Err(MySqlRefused::TooMuchStock { sku, total }));
             }
         }
-        let inserted = sqlx::query(concat!(
-            "INSERT INTO sql_loads (activity, sku, kind, amount, state, applied, amounts, created_at_ms) \
-             VALUES (?, ?, ?, ?, 1, 0, '', ",
-            now_ms!(),
-            ")"
-        ))
-        .bind(sku.activity.0)
-        .bind(sku.sku.0)
-        .bind(kind)
-        .bind(amount)
-        .execute(&mut *transaction)
-        .await?;
+        let ordinal = insert_own_load(&mut transaction, sku, kind, amount).await?;
         commit(transaction).await?;
-        Ok(Ok(inserted.last_insert_id()))
+        Ok(Ok(ordinal))
     }
 
     /// Applies the oldest pending loads in one transaction; how many.
@@ -207,4 +196,26 @@ pub(super) async fn activities(installation: &MySqlInstallation) -> Result<Vec<A
         }
     }
     Ok(activities)
+}
+
+/// A load of this store's own stock, to be applied; its ordinal.
+pub(in super::super) async fn insert_own_load(
+    connection: &mut MySqlConnection,
+    sku: SkuKey,
+    kind: Kind,
+    units: u32,
+) -> Result<u64, sqlx::Error> {
+    let inserted = sqlx::query(concat!(
+        "INSERT INTO sql_loads (activity, sku, kind, amount, state, applied, amounts, created_at_ms) \
+         VALUES (?, ?, ?, ?, 1, 0, '', ",
+        now_ms!(),
+        ")"
+    ))
+    .bind(sku.activity.0)
+    .bind(sku.sku.0)
+    .bind(kind as u8)
+    .bind(units)
+    .execute(connection)
+    .await?;
+    Ok(inserted.last_insert_id())
 }

@@ -7,7 +7,7 @@
 
 mod event_codec;
 mod feed;
-mod loads;
+pub(super) mod loads;
 pub(super) mod reserve;
 mod rows;
 

@@ -9,16 +9,15 @@ use std::collections::BTreeMap;
 use sqlx::MySqlConnection;
 
 use super::MySqlStore;
-use super::loads::record;
+use super::loads::{insert_own_load, record};
 use super::rows::{self, Wanted};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::{Change, SHARDS, ShardId};
 use crate::store::sql::batch::Batch;
 use crate::store::sql::mysql::catalog::ActivityState;
 use crate::store::sql::mysql::failure::{Failure, retried};
-use crate::store::sql::mysql::operator_rows::MySqlRefused;
 use crate::store::sql::mysql::operator_rows::{
-    Written, add_available, commit, insert_load, insert_shares, lock_activity,
+    MySqlRefused, Written, add_available, commit, insert_load, insert_shares, lock_activity,
 };
 use crate::store::sql::mysql::order_rows::lock_generation;
 use crate::store::sql::stock_loads::{Kind, Load, Touched, apply};
@@ -55,7 +54,7 @@ impl MySqlStore {
         let keys: Vec<_> = ShardId::all().map(|shard| (shard, sku)).collect();
         let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
         rows::read(&mut transaction, &wanted, &mut batch).await?;
-        let ordinal = insert_reserve_load(&mut transaction, sku, Kind::Remove, units).await?;
+        let ordinal = insert_own_load(&mut transaction, sku, Kind::Remove, units).await?;
         let load = Load { ordinal, sku, kind: Kind::Remove, amount: units };
         let mut touched = Touched::default();
         let amounts = apply(&mut batch, &load, &mut touched).map_err(Failure::Corrupt)?;
@@ -74,28 +73,6 @@ impl MySqlStore {
         self.publish(&batch);
         Ok(Ok((id, taken)))
     }
-}
-
-/// A load of this store's own stock, to be applied; its ordinal.
-pub(in super::super) async fn insert_reserve_load(
-    connection: &mut MySqlConnection,
-    sku: SkuKey,
-    kind: Kind,
-    units: u32,
-) -> Result<u64, sqlx::Error> {
-    let inserted = sqlx::query(concat!(
-        "INSERT INTO sql_loads (activity, sku, kind, amount, state, applied, amounts, created_at_ms) \
-         VALUES (?, ?, ?, ?, 1, 0, '', ",
-        now_ms!(),
-        ")"
-    ))
-    .bind(sku.activity.0)
-    .bind(sku.sku.0)
-    .bind(kind as u8)
-    .bind(units)
-    .execute(connection)
-    .await?;
-    Ok(inserted.last_insert_id())
 }
 
 /// What the reserve of each SKU adds up to.
