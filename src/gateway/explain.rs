@@ -63,6 +63,13 @@ impl Explain {
         place.when.store(u64::from(buy.activity.0) << 32 | u64::from(buy.at_s), Ordering::Relaxed);
     }
 
+    /// Fetches a user's place, for a [`remember`](Self::remember) soon.
+    pub(super) fn warm(&self, user: UserId) {
+        if let Some((place, _)) = self.place(user) {
+            std::hint::black_box(place.what.load(Ordering::Relaxed));
+        }
+    }
+
     /// What is remembered of a user.
     pub(super) fn of(&self, user: UserId) -> Option<LastBuy> {
         let (place, rest) = self.place(user)?;

@@ -11,17 +11,21 @@ const WARM_FRAMES: usize = 64;
 
 impl Session {
     /// Prepares for the frames at the front of `bytes`, as many as it returns. On a service connection each names
-    /// another user, whose limiter is far away in memory: they are fetched together.
+    /// another user, whose limiter, and place among those who were turned away, are far away in memory: they are fetched
+    /// together.
     pub(super) fn warm(&self, bytes: &[u8]) -> usize {
         if !self.is_service() {
             return usize::MAX;
         }
-        let (limits, behaviour) = (&self.worker.core.funnel.limits, &self.worker.core.conduct.behaviour);
+        let (funnel, behaviour) = (&self.worker.core.funnel, &self.worker.core.conduct.behaviour);
         for (opcode, user) in glance(bytes).take(WARM_FRAMES) {
             let Some(user) = user.and_then(UserId::new) else { continue };
             match Opcode::from_wire(opcode) {
-                Some(Opcode::Buy) => limits.warm(user),
-                Some(Opcode::Result | Opcode::Activity) => limits.warm_result(user),
+                Some(Opcode::Buy) => {
+                    funnel.limits.warm(user);
+                    funnel.explain.warm(user);
+                }
+                Some(Opcode::Result | Opcode::Activity) => funnel.limits.warm_result(user),
                 _ => continue,
             }
             behaviour.warm(user);
