@@ -14,6 +14,8 @@ const FEED_WAIT: Duration = Duration::from_millis(100);
 /// Between two reads while events keep coming: what they tell is of other gateways' buyers and of units that are gone, and
 /// a read of many events costs the store little more than a read of one.
 const FEED_LINGER: Duration = Duration::from_millis(4);
+/// The same of the reserve, where each read is a query of the database that is to sell; whose order stands is decided there.
+const RESERVE_LINGER: Duration = Duration::from_millis(50);
 /// Between two reads of the reserve's feeds while nobody sells it: payments and time-outs of its orders.
 const IDLE_LINGER: Duration = Duration::from_secs(1);
 
@@ -44,7 +46,11 @@ impl Desk {
         if !self.board.is_fresh(now_ms) {
             return (Duration::ZERO, Duration::ZERO);
         }
-        let linger = if events_came { FEED_LINGER } else { Duration::ZERO };
+        let linger = match self.sells {
+            _ if !events_came => Duration::ZERO,
+            Sells::Store => FEED_LINGER,
+            Sells::Reserve => RESERVE_LINGER,
+        };
         (linger, FEED_WAIT.min(lag_max.checked_div(4).unwrap_or_default()))
     }
 
@@ -97,5 +103,6 @@ mod tests {
         assert_eq!(reserve.pace(0, lag_max, true), (Duration::from_secs(1), Duration::ZERO));
         reserve.gate.set(0, 1);
         assert_eq!(reserve.pace(0, lag_max, true), (Duration::ZERO, Duration::ZERO));
+        assert!(RESERVE_LINGER * 20 >= Duration::from_secs(1), "at most 20 queries a second of each gateway");
     }
 }

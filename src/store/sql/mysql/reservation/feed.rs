@@ -15,8 +15,10 @@ use super::event_codec;
 use crate::stock::calls::{Gen, ShardId};
 use crate::store::{FeedPositions, FeedRead, StoreError};
 
-/// Between two looks.
-const POLL: Duration = Duration::from_millis(5);
+/// Between two looks: 20 a second of each gateway, whatever the others sell. What this process commits wakes it at once; what
+/// others do may be known a little later, since the transaction of a call decides, and the view may be 200 ms old at least
+/// (`stock.view_lag_max`).
+const POLL: Duration = Duration::from_millis(50);
 /// Events of one shard in one read.
 const EVENTS_MAX: u32 = 512;
 
