@@ -105,7 +105,16 @@ pub struct Judged {
     /// Those that cannot be judged.
     pub stuck: Vec<Stuck>,
     /// Where to go on; `None`: that was the last page.
-    pub next: Option<OrderNumber>,
+    pub next: Option<ParkedPlace>,
+}
+
+/// A place among the parked payments: behind this payment of this order. By default before all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParkedPlace {
+    /// The order.
+    pub order: u64,
+    /// The payment's id: an order may have many.
+    pub payment: String,
 }
 
 /// Money that is to be given back.
@@ -136,12 +145,11 @@ pub trait PaymentStore: Send + Sync + 'static {
         payment: &Payment,
     ) -> impl Future<Output = Result<Notice, StoreError>> + Send;
 
-    /// Judges payments again that are parked though their order is there, or for longer than this; from after an order
-    /// number (0: from the first).
+    /// Judges payments again that are parked though their order is there, or for longer than this; from a place on.
     fn judge_parked(
         &self,
         park_for: Duration,
-        after: OrderNumber,
+        after: &ParkedPlace,
         limit: u32,
     ) -> impl Future<Output = Result<Judged, StoreError>> + Send;
 

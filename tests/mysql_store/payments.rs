@@ -5,6 +5,7 @@ use std::time::Duration;
 use rushgate::payment::{Notice, Payment, PaymentId, PaymentState, RefundCause};
 use rushgate::protocol::{OrderNumber, OrderState};
 use rushgate::stock::calls::Gen;
+use rushgate::store::payments::ParkedPlace;
 use rushgate::store::sql::mysql::{CloseOutcome, Judged, ProcessKind, Reservation, Settlement};
 use sqlx::Connection;
 
@@ -286,7 +287,7 @@ async fn rule_18_a_payment_whose_order_never_comes_is_given_back() {
         scene.pay(&payment(&format!("p-{nth}"), first + nth, PRICE)).await;
     }
     let day = Duration::from_secs(86_400);
-    assert_eq!(scene.sql.judge_parked(day, OrderNumber(0), 10).await.unwrap(), Judged::default());
+    assert_eq!(scene.sql.judge_parked(day, &ParkedPlace::default(), 10).await.unwrap(), Judged::default());
     // An order that some other way than a settlement has brought here, and two payments that waited too long.
     scene.settle(&[reservation(1, first + 1)]).await;
     scene
@@ -295,12 +296,13 @@ async fn rule_18_a_payment_whose_order_never_comes_is_given_back() {
              UPDATE payments SET received_at_ms = received_at_ms - 90000000 WHERE id IN ('p-2', 'p-4')",
         )
         .await;
-    let Judged { unparked, next, .. } = scene.sql.judge_parked(day, OrderNumber(0), 2).await.unwrap();
+    let Judged { unparked, next, .. } =
+        scene.sql.judge_parked(day, &ParkedPlace::default(), 2).await.unwrap();
     let states: Vec<_> = unparked.iter().map(|one| (one.payment.id.as_str(), one.state)).collect();
     let never = PaymentState::RefundDue(RefundCause::NeverSettled);
     assert_eq!(states, [("p-1", PaymentState::Applied), ("p-2", never)]);
-    assert_eq!(next, Some(OrderNumber(first + 2)));
-    let Judged { unparked, next, .. } = scene.sql.judge_parked(day, next.unwrap(), 2).await.unwrap();
+    assert_eq!(next, Some(ParkedPlace { order: first + 2, payment: "p-2".to_owned() }));
+    let Judged { unparked, next, .. } = scene.sql.judge_parked(day, &next.unwrap(), 2).await.unwrap();
     assert_eq!(
         unparked.iter().map(|one| (one.payment.id.as_str(), one.state)).collect::<Vec<_>>(),
         [("p-4", never)]
@@ -321,9 +323,9 @@ async fn rule_18_a_payment_whose_order_has_a_row_waits_for_it_however_long() {
     sqlx::query(recorded).bind(first + 1).execute(&mut scene.connect().await).await.unwrap();
     scene.execute("UPDATE payments SET received_at_ms = 1").await;
     let day = Duration::from_secs(86_400);
-    assert_eq!(scene.sql.judge_parked(day, OrderNumber(0), 10).await.unwrap(), Judged::default());
+    assert_eq!(scene.sql.judge_parked(day, &ParkedPlace::default(), 10).await.unwrap(), Judged::default());
     scene.execute("UPDATE orders SET state = 2").await;
-    let Judged { unparked, .. } = scene.sql.judge_parked(day, OrderNumber(0), 10).await.unwrap();
+    let Judged { unparked, .. } = scene.sql.judge_parked(day, &ParkedPlace::default(), 10).await.unwrap();
     assert_eq!(unparked.iter().map(|one| one.state).collect::<Vec<_>>(), [PaymentState::Applied]);
 }
 
@@ -359,14 +361,18 @@ async fn a_parked_payment_that_cannot_be_judged_holds_up_no_other() {
         )
         .await;
     let day = Duration::from_secs(86_400);
-    let Judged { unparked, stuck, next } = scene.sql.judge_parked(day, OrderNumber(0), 2).await.unwrap();
+    let Judged { unparked, stuck, next } =
+        scene.sql.judge_parked(day, &ParkedPlace::default(), 2).await.unwrap();
     let states: Vec<_> = unparked.iter().map(|one| (one.payment.id.as_str(), one.state)).collect();
     let [bad] = stuck.as_slice() else { panic!("{stuck:?}") };
     assert_eq!((bad.payment.as_str(), bad.order.0), ("p-1", first + 1));
     assert!(bad.reason.contains("of user 1 is of SKU 7/99, which has no price"), "{}", bad.reason);
     assert_eq!(
         (states.as_slice(), next),
-        ([("p-2", PaymentState::Applied)].as_slice(), Some(OrderNumber(first + 2)))
+        (
+            [("p-2", PaymentState::Applied)].as_slice(),
+            Some(ParkedPlace { order: first + 2, payment: "p-2".to_owned() })
+        )
     );
     // Neither a settlement that comes upon it nor a further notice.
     scene.settle(&[reservation(1, first + 1), reservation(3, first + 3)]).await;
@@ -378,6 +384,32 @@ async fn a_parked_payment_that_cannot_be_judged_holds_up_no_other() {
     assert_eq!((letter.order.0, letter.user.0, letter.entry), (first + 1, 1, (Gen(0), 0)));
     assert!(letter.reason.starts_with("payment more cannot be judged: order"), "{}", letter.reason);
     scene.execute("UPDATE orders SET sku = 1 WHERE sku = 99").await;
-    let Judged { unparked, stuck, .. } = scene.sql.judge_parked(day, OrderNumber(0), 9).await.unwrap();
+    let Judged { unparked, stuck, .. } =
+        scene.sql.judge_parked(day, &ParkedPlace::default(), 9).await.unwrap();
     assert_eq!((unparked.len(), stuck.len(), scene.states().await), (2, 0, vec![3, 3, 2]));
+}
+
+#[tokio::test]
+async fn many_payments_of_one_order_that_cannot_be_judged_hide_no_other() {
+    let (scene, first) = Scene::with_numbers().await;
+    for nth in 1..=5 {
+        scene.pay(&payment(&format!("p-{nth}"), first + 1, PRICE)).await;
+    }
+    scene.settle(&[reservation(1, first + 1)]).await;
+    // Nobody can judge them.
+    scene
+        .execute(
+            "UPDATE payments SET state = 1, refund_cause = 0; UPDATE orders SET state = 2; \
+             UPDATE orders SET sku = 99",
+        )
+        .await;
+    let day = Duration::from_secs(86_400);
+    let (mut place, mut seen) = (ParkedPlace::default(), Vec::new());
+    loop {
+        let Judged { stuck, next, .. } = scene.sql.judge_parked(day, &place, 2).await.unwrap();
+        seen.extend(stuck.into_iter().map(|one| one.payment));
+        let Some(next) = next else { break };
+        place = next;
+    }
+    assert_eq!(seen, ["p-1", "p-2", "p-3", "p-4", "p-5"]);
 }

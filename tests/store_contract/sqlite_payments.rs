@@ -7,7 +7,7 @@ use std::time::Duration;
 use rushgate::payment::{Notice, Payment, PaymentId, PaymentState, RefundCause};
 use rushgate::protocol::{OrderNumber, OrderState, SkuId, UserId};
 use rushgate::stock::calls::{Change, Event, Gen, SHARDS, ShardId};
-use rushgate::store::payments::{Overdue, PaymentStore};
+use rushgate::store::payments::{Overdue, ParkedPlace, PaymentStore};
 use rushgate::store::sql::SqliteStore;
 use rushgate::store::{FeedRead, ReservationStore};
 
@@ -199,7 +199,7 @@ async fn rule_18_a_payment_waits_for_its_order_which_is_not_closed_meanwhile() {
     }
     let hour = Duration::from_secs(3600);
     let judge = async |scene: &Scene, park_for| {
-        scene.store().judge_parked(park_for, OrderNumber(0), 10).await.unwrap().unparked
+        scene.store().judge_parked(park_for, &ParkedPlace::default(), 10).await.unwrap().unparked
     };
     assert_eq!(judge(&scene, hour).await, []);
     let call = scene.process.reserve(shard(3), vec![item]);

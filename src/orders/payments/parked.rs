@@ -10,10 +10,9 @@ use super::notices::tell_refund;
 use crate::orders::chore::{Chore, Next};
 use crate::orders::counters::Count;
 use crate::payment::PaymentState;
-use crate::protocol::OrderNumber;
 use crate::store::StoreError;
 use crate::store::crash_point;
-use crate::store::payments::{Judged, PaymentStore, Stuck};
+use crate::store::payments::{Judged, ParkedPlace, PaymentStore, Stuck};
 
 /// Payments in one step.
 const PAGE: u32 = 256;
@@ -21,8 +20,8 @@ const PAGE: u32 = 256;
 /// Looks at them.
 #[derive(Debug, Default)]
 pub(in crate::orders) struct Parked {
-    /// Payments of orders up to this one were looked at in this pass.
-    after: Option<OrderNumber>,
+    /// Payments up to this one were looked at in this pass.
+    after: ParkedPlace,
     alarms: Alarms,
 }
 
@@ -33,7 +32,7 @@ impl<S: PaymentStore> Chore<Life<S>> for Parked {
     async fn step(&mut self, context: &Life<S>) -> Result<Next, StoreError> {
         let park_for = context.settings.park_for;
         let Judged { unparked, stuck, next } =
-            context.store.judge_parked(park_for, self.after.unwrap_or(OrderNumber(0)), PAGE).await?;
+            context.store.judge_parked(park_for, &self.after, PAGE).await?;
         crash_point::pass("writer.after_parked");
         context.counters.add_len(Count::PaymentsStuck, stuck.len());
         for Stuck { payment, order, reason } in stuck {
@@ -53,7 +52,8 @@ impl<S: PaymentStore> Chore<Life<S>> for Parked {
         if next.is_none() {
             context.counters.set_refunds_due(context.store.refunds_due_count().await?);
         }
-        self.after = next;
-        Ok(if next.is_some() { Next::AtOnce } else { Next::Later })
+        let is_more = next.is_some();
+        self.after = next.unwrap_or_default();
+        Ok(if is_more { Next::AtOnce } else { Next::Later })
     }
 }

@@ -14,7 +14,7 @@ use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::Mark;
 use crate::store::StoreError;
 use crate::store::cancels::{CancelStore, Cancelled};
-use crate::store::payments::{Closings, Judged, Overdue, PaymentStore, Refund, Stuck, Taken};
+use crate::store::payments::{Closings, Judged, Overdue, ParkedPlace, PaymentStore, Refund, Stuck, Taken};
 
 fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -58,14 +58,15 @@ impl PaymentStore for SqliteStore {
     async fn judge_parked(
         &self,
         park_for: Duration,
-        after: OrderNumber,
+        after: &ParkedPlace,
         limit: u32,
     ) -> Result<Judged, StoreError> {
         let park_ms = ms(park_for);
         let before_ms = now_ms().saturating_sub(park_ms);
         let ripe = payments::ripe(&self.readers, before_ms, after, limit).await?;
         let is_full = ripe.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
-        let next = ripe.last().filter(|_| is_full).map(|(_, order)| *order);
+        let next = ripe.last().filter(|_| is_full);
+        let next = next.map(|(id, order)| ParkedPlace { order: order.0, payment: id.clone() });
         let mut judged = Judged { next, ..Judged::default() };
         for (id, order) in ripe {
             let payment = id.clone();

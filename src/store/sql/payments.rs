@@ -15,7 +15,7 @@ use super::{order_changes, overdue, payment_columns};
 use crate::payment::{Notice, Owed, Payment, PaymentState, RefundCause, Verdict, judge};
 use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::Mark;
-use crate::store::payments::{Refund, Unparked};
+use crate::store::payments::{ParkedPlace, Refund, Unparked};
 
 /// Takes a payment: once, however often it is told. `signed_within`: when it was signed, and how far from now that may
 /// be.
@@ -85,15 +85,17 @@ pub(super) async fn judge_parked(
 pub(super) async fn ripe(
     readers: &SqlitePool,
     parked_before_ms: u64,
-    after: OrderNumber,
+    after: &ParkedPlace,
     limit: u32,
 ) -> Result<Vec<(String, OrderNumber)>, Failure> {
     let found: Vec<(String, i64)> = sqlx::query_as(
         "SELECT p.id, p.number FROM payments p INDEXED BY payments_parked \
-         WHERE p.state = 1 AND p.number > ? AND (p.received_at_ms < ? \
-           OR EXISTS (SELECT 1 FROM orders o WHERE o.number = p.number)) ORDER BY p.number LIMIT ?",
+         WHERE p.state = 1 AND p.number >= ? AND (p.number, p.id) > (?, ?) AND (p.received_at_ms < ? \
+           OR EXISTS (SELECT 1 FROM orders o WHERE o.number = p.number)) ORDER BY p.number, p.id LIMIT ?",
     )
-    .bind(signed(after.0))
+    .bind(signed(after.order))
+    .bind(signed(after.order))
+    .bind(&after.payment)
     .bind(signed(parked_before_ms))
     .bind(limit)
     .fetch_all(readers)

@@ -5,6 +5,7 @@ use sqlx::{MySqlConnection, MySqlPool};
 use super::failure::Failure;
 use crate::payment::{Notice, Payment, PaymentId, PaymentState, RefundCause};
 use crate::protocol::OrderNumber;
+use crate::store::payments::ParkedPlace;
 use crate::store::sql::payment_columns;
 
 /// Id, order, amount, and when it was paid.
@@ -87,16 +88,18 @@ pub(super) async fn count_refunds(pool: &MySqlPool) -> Result<u64, Failure> {
 pub(super) async fn ripe(
     pool: &MySqlPool,
     park_ms: u64,
-    after: OrderNumber,
+    after: &ParkedPlace,
     limit: u32,
 ) -> Result<Vec<(String, u64)>, Failure> {
     Ok(sqlx::query_as(concat!(
         "SELECT p.id, p.number FROM payments p LEFT JOIN orders o ON o.number = p.number \
-         WHERE p.state = 1 AND p.number > ? AND (o.state NOT IN (1, 7) OR (o.number IS NULL AND p.received_at_ms + ? < ",
+         WHERE p.state = 1 AND p.number >= ? AND (p.number > ? OR p.id > ?) AND (o.state NOT IN (1, 7) OR (o.number IS NULL AND p.received_at_ms + ? < ",
         now_ms!(),
-        ")) ORDER BY p.number LIMIT ?"
+        ")) ORDER BY p.number, p.id LIMIT ?"
     ))
-    .bind(after.0)
+    .bind(after.order)
+    .bind(after.order)
+    .bind(&after.payment)
     .bind(park_ms)
     .bind(limit)
     .fetch_all(pool)

@@ -7,7 +7,7 @@ use crate::payment::{Notice, Payment};
 use crate::protocol::{OrderNumber, UserId};
 use crate::stock::calls::Mark;
 use crate::store::StoreError;
-use crate::store::payments::PaymentStore;
+use crate::store::payments::{ParkedPlace, PaymentStore};
 
 impl PaymentStore for MySqlInstallation {
     async fn take_payment(
@@ -26,7 +26,7 @@ impl PaymentStore for MySqlInstallation {
     async fn judge_parked(
         &self,
         park_for: Duration,
-        after: OrderNumber,
+        after: &ParkedPlace,
         limit: u32,
     ) -> Result<Judged, StoreError> {
         Self::judge_parked(self, park_for, after, limit).await

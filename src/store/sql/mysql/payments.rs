@@ -25,6 +25,7 @@ use super::statements::{Reading, Shapes, read};
 use crate::payment::{Notice, Owed, Payment, PaymentState, RefundCause, Verdict, judge};
 use crate::protocol::{OrderNumber, OrderState};
 use crate::store::StoreError;
+use crate::store::payments::ParkedPlace;
 pub use crate::store::payments::{Judged, Refund, Stuck, Unparked};
 
 static PARKED_OF_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
@@ -59,13 +60,13 @@ impl MySqlInstallation {
     pub async fn judge_parked(
         &self,
         park_for: Duration,
-        after: OrderNumber,
+        after: &ParkedPlace,
         limit: u32,
     ) -> Result<Judged, StoreError> {
         let park_ms = u64::try_from(park_for.as_millis()).unwrap_or(u64::MAX);
         let due = retried!(self.options.call_timeout; ripe(&self.pool, park_ms, after, limit))?;
         let next = due.last().filter(|_| due.len() >= usize::try_from(limit).unwrap_or(usize::MAX));
-        let next = next.map(|(_, number)| OrderNumber(*number));
+        let next = next.map(|(id, number)| ParkedPlace { order: *number, payment: id.clone() });
         let mut judged = Judged { next, ..Judged::default() };
         for (id, number) in due {
             let order = OrderNumber(number);
