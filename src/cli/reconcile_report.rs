@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::orders::reconcile::{ActivityReport, Difference, Explained, Kind, ShardFigures, SkuFigures};
 use crate::stock::calls::ShardId;
+use crate::store::sql::mysql::ReserveBooks;
 
 /// Differences that are told one by one.
 const TOLD_MAX: usize = 100;
@@ -26,6 +27,14 @@ pub(super) fn text(report: &ActivityReport, fix: bool) -> String {
         for (shard, figures) in ShardId::all().zip(&figures.shards).filter(|(_, one)| one.off != 0) {
             let _ = writeln!(text, "shard {:>2} {}", shard.number(), line(figures));
         }
+    }
+    for (sku, reserve) in report.skus.iter().filter_map(|(sku, figures)| Some((sku, figures.reserve?))) {
+        let ReserveBooks { loaded, free, moving, held } = reserve;
+        let _ = writeln!(
+            text,
+            "SKU {sku} holds back {loaded} from Redis: {free} free, {moving} moving, {held} sold, off {}",
+            reserve.off()
+        );
     }
     for (difference, outcome) in report.differences.iter().take(TOLD_MAX) {
         let _ = writeln!(text, "{}", told(difference, outcome.as_ref()));
@@ -146,7 +155,12 @@ fn sku_json(sku: u16, figures: &SkuFigures) -> Value {
     let database = json!({
         "loaded": figures.sql_loaded, "available": figures.sql_available, "sold": figures.sql_sold,
     });
-    let more = [("sku", json!(sku)), ("shards", Value::Array(shards)), ("database", database)];
+    let reserve = figures.reserve.map(|reserve| {
+        let ReserveBooks { loaded, free, moving, held } = reserve;
+        json!({ "total": loaded, "free": free, "moving": moving, "sold": held, "off": reserve.off() })
+    });
+    let shards = Value::Array(shards);
+    let more = [("sku", json!(sku)), ("shards", shards), ("database", database), ("reserve", json!(reserve))];
     figures_json(&figures.total(), more)
 }
 

@@ -6,6 +6,7 @@ use super::difference::{Difference, Kind, Remedy, plural};
 use super::evidence::Evidence;
 use super::findings::{Findings, Sql};
 use super::marks;
+use super::reserve;
 use crate::protocol::SkuId;
 use crate::stock::calls::ShardId;
 use crate::store::redis::{AppliedLoad, ShardBooks};
@@ -34,6 +35,7 @@ pub(super) fn compare(evidence: &Evidence) -> Findings {
 pub(super) fn add_up(evidence: &Evidence, findings: &mut Findings) {
     units(findings);
     counted(evidence, findings);
+    reserve::add_up(evidence, findings);
 }
 
 /// What a shard says of its stock.

@@ -29,6 +29,8 @@ pub enum Kind {
     Units,
     /// SQL counts another stock than its loads and orders add up to.
     CountedStock,
+    /// More or fewer units of the reserve are free than what was held back and its orders leave.
+    ReserveUnits,
     /// SQL knows that a shard has applied a load that it does not remember.
     LoadForgotten,
     /// A shard has applied a load that SQL does not know, or with other amounts.
@@ -54,6 +56,7 @@ impl Kind {
             Self::OtherUnits => "other_units",
             Self::Units => "units",
             Self::CountedStock => "counted_stock",
+            Self::ReserveUnits => "reserve_units",
             Self::LoadForgotten => "load_forgotten",
             Self::LoadUnknown => "load_unknown",
             Self::MovedTooMany => "moved_too_many",
@@ -88,6 +91,8 @@ pub enum Remedy {
     AddUnits(i64),
     /// Bring SQL's counts to what its rows add up to.
     CountStock,
+    /// Bring the reserve's free units to what its rows add up to.
+    CountReserve,
     /// Remember the load.
     RememberLoad(AppliedLoad),
     /// Raise what left the source.
@@ -203,6 +208,7 @@ impl Difference {
             Remedy::TellState(_) => "the shard is told the order's state",
             Remedy::AddUnits(_) => "the free units are corrected by the difference",
             Remedy::CountStock => "the counts are corrected by the difference",
+            Remedy::CountReserve => "the reserve's free units are corrected by the difference",
             Remedy::RememberLoad(_) => "the shard remembers the load",
             Remedy::RaiseOut { .. } => "what left the other shard is raised to what came in",
             Remedy::BringIn { .. } => "the units are brought in",

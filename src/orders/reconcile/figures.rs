@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::protocol::SkuId;
 use crate::stock::calls::{SHARDS, ShardId};
+use crate::store::sql::mysql::ReserveBooks;
 
 /// Where one SKU's units are in one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub struct SkuFigures {
     pub sql_sold: i64,
     /// Units loaded by SQL's loads.
     pub sql_loaded: i64,
+    /// What is held back from Redis, where anything is.
+    pub reserve: Option<ReserveBooks>,
 }
 
 impl SkuFigures {

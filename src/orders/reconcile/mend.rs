@@ -11,7 +11,7 @@ use crate::protocol::{ActivityId, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Mark, SHARDS, ShardId};
 use crate::store::StoreError;
 use crate::store::redis::{Guarded, MendAt, Mended, RedisShards};
-use crate::store::sql::mysql::{MySqlInstallation, PlacedOrder};
+use crate::store::sql::mysql::{MySqlInstallation, MySqlStore, PlacedOrder};
 
 /// What became of a difference: corrected, or why not; `None`: there is no remedy.
 pub(super) type Outcome = Option<Result<(), String>>;
@@ -26,7 +26,7 @@ struct Mending<'a> {
 /// The place of a remedy in the order of all.
 const fn step(remedy: &Remedy) -> u8 {
     match remedy {
-        Remedy::CountStock => 0,
+        Remedy::CountStock | Remedy::CountReserve => 0,
         Remedy::RememberLoad(_) => 1,
         Remedy::RaiseOut { .. } => 2,
         Remedy::WriteMark(_) => 3,
@@ -103,6 +103,13 @@ impl Mending<'_> {
             let mended = self.sql.mend_stock(sku).await?;
             return Ok(Some(mended.map(drop).ok_or_else(|| "more is sold than was loaded".to_owned())));
         }
+        if one.remedy == Remedy::CountReserve {
+            let (_, left) = MySqlStore::new(self.sql.clone()).mend_reserve(sku).await?;
+            let more = |left: i64| {
+                format!("{left} more are sold than were ever held back; add to the reserve or close orders")
+            };
+            return Ok(Some(if left == 0 { Ok(()) } else { Err(more(left)) }));
+        }
         let Some(shard) = one.shard else { return Ok(None) };
         let Some(at) = self.places.get_mut(shard.index()).and_then(Option::as_mut) else { return Ok(None) };
         Ok(Some(match &one.remedy {
@@ -138,7 +145,7 @@ impl Mending<'_> {
                 let Some((user, mark)) = self.evidence.mark(one) else { return Ok(None) };
                 self.in_sql(one, &PlacedOrder { shard, user, mark }).await?
             }
-            Remedy::CountStock | Remedy::Nothing => return Ok(None),
+            Remedy::CountStock | Remedy::CountReserve | Remedy::Nothing => return Ok(None),
         }))
     }
 

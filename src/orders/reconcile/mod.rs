@@ -19,6 +19,7 @@ mod figures;
 mod findings;
 mod marks;
 mod mend;
+mod reserve;
 mod run;
 mod watch;
 

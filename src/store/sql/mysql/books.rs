@@ -1,6 +1,6 @@
 //! What SQL knows of an activity, read for a reconciliation and for the writers' look at the stock; each of one instant.
 //!
-//! Changes nothing. Orders of the database's own shards are left out: no Redis knows of them.
+//! Changes nothing. Orders of the database's own shards are counted alone: no Redis knows of them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use super::MySqlInstallation;
 use super::catalog::ActivityState;
 use super::failure::{self, Failure, retried};
 use super::orders::{PlacedMarkRow, placed_mark};
+use super::reservation::books::{self as reserve, ReserveBooks};
 use crate::protocol::{ActivityId, OrderNumber, SkuId, SkuKey, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId};
 use crate::store::StoreError;
@@ -77,6 +78,8 @@ pub struct SqlBooks {
     pub loads: Vec<LoadShare>,
     /// Its stock.
     pub stock: BTreeMap<SkuId, StockRow>,
+    /// What is held back from Redis, of each SKU of which anything ever was.
+    pub reserve: BTreeMap<SkuId, ReserveBooks>,
     /// Orders whose state Redis has still to learn.
     pub outbox: HashSet<OrderNumber>,
 }
@@ -120,6 +123,7 @@ impl MySqlInstallation {
             ledger: ledger(connection, activity).await?,
             loads: loads(connection, activity).await?,
             stock: stock(connection, activity).await?,
+            reserve: reserve::read_books(connection, activity).await?,
             outbox: outbox(connection, activity).await?,
         };
         transaction.rollback().await?;

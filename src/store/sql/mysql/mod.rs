@@ -72,6 +72,7 @@ pub use processes::{ProcessKind, RecoveryNotice, Renewal};
 pub use recovery::{RecoveredLoad, RecoveredOrder, RecoveredShards};
 pub use releases::{CloseOutcome, FailOutcome, MarkUpdate, Release};
 pub use reservation::MySqlStore;
+pub use reservation::books::ReserveBooks;
 pub use reservations::{Reservation, SettleOutcome, Settlement};
 
 use crate::protocol::ActivityId;

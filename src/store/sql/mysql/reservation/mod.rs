@@ -5,6 +5,7 @@
 //! settled at once. The feed is a table that every gateway polls; its own commits wake it at once. On failure a call is
 //! answered "unavailable" and is repeated under its number; the stored reply says whether it was executed.
 
+pub(super) mod books;
 mod event_codec;
 mod feed;
 pub(super) mod loads;
