@@ -23,6 +23,7 @@ use crate::admission::eligibility::AllowList;
 use crate::protocol::ActivityId;
 use crate::store::StoreError;
 use crate::store::allow_lists::{AllowListStore, Changed, ListChange, ListState, WholeList};
+use crate::store::watched;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -71,7 +72,10 @@ pub(super) async fn start<S: AllowListStore>(
 ) -> Result<AbortHandle, StoreError> {
     let mut follower = Follower::new();
     follower.look(core, store.as_ref(), &core.counters.sheet()).await?;
-    Ok(tokio::spawn(follower.run(Arc::clone(core), Arc::clone(store))).abort_handle())
+    let (core, store, mut first) = (Arc::clone(core), Arc::clone(store), Some(follower));
+    // Begun anew it knows of no list: all are read.
+    let begin = move || first.take().unwrap_or_else(Follower::new).run(Arc::clone(&core), Arc::clone(&store));
+    Ok(tokio::spawn(watched::restarted("following the allow-lists", begin)).abort_handle())
 }
 
 /// Follows them.

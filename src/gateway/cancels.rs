@@ -20,7 +20,10 @@ use crate::stock::Settings;
 use crate::stock::calls::Mark;
 use crate::store::StoreError;
 use crate::store::cancels::{CancelStore, Cancelled};
+use crate::store::watched;
 
+/// The task, for people.
+const WHAT: &str = "having orders cancelled";
 /// Cancels at the store at a time.
 const IN_FLIGHT_MAX: usize = 16;
 
@@ -84,14 +87,24 @@ impl CancelTask {
     where
         S: CancelStore + Send + Sync + 'static,
     {
+        let mut back_off = watched::BackOff::default();
+        while watched::caught(WHAT, self.serve(&sheet, &store)).await.is_err() {
+            back_off.wait(WHAT).await;
+        }
+    }
+
+    async fn serve<S>(&mut self, sheet: &Sheet, store: &Arc<S>)
+    where
+        S: CancelStore + Send + Sync + 'static,
+    {
         let mut trouble = Trouble::new("cancels cannot be kept");
         let mut running = JoinSet::new();
         loop {
             tokio::select! {
                 Some(cancel) = self.asked.recv() => {
-                    let (store, patience) = (Arc::clone(&store), self.patience);
+                    let (store, patience) = (Arc::clone(store), self.patience);
                     running.spawn(async move {
-                        let came_of_it = store.cancel(cancel.user, &cancel.mark);
+                        let came_of_it = watched::answered("a cancel", store.cancel(cancel.user, &cancel.mark));
                         let came_of_it = tokio::time::timeout(patience, came_of_it).await;
                         (cancel, came_of_it.unwrap_or_else(|_| Err(late(patience))))
                     });

@@ -30,9 +30,16 @@ pub(super) async fn follow<S: GatewayStore>(
     let version = reread_if_newer(core, store.as_ref(), version).await?;
     switches::read_before_opening(core, store.as_ref()).await?;
     tasks.extend([risk::start(core, &store).await?, allow_list_follower::start(core, &store).await?]);
-    tasks.spawn(switches::follow(Arc::clone(core), Arc::clone(&store)));
-    tasks.spawn(follow_catalogue(Arc::clone(core), store, version));
-    tasks.spawn(retain_keys(Arc::clone(core)));
+    let (shared, switches) = (Arc::clone(core), Arc::clone(&store));
+    tasks.restart("following the switches", move || {
+        switches::follow(Arc::clone(&shared), Arc::clone(&switches))
+    });
+    let shared = Arc::clone(core);
+    tasks.restart("following the catalogue", move || {
+        follow_catalogue(Arc::clone(&shared), Arc::clone(&store), version)
+    });
+    let shared = Arc::clone(core);
+    tasks.restart("forgetting idle limiter keys", move || retain_keys(Arc::clone(&shared)));
     Ok(())
 }
 

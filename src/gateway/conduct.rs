@@ -46,9 +46,9 @@ impl ConductTasks {
         process: ProcessNumber,
         tasks: &mut Tasks,
     ) {
-        tasks.spawn(self.flags.run(Arc::clone(core), Arc::clone(store), process));
+        tasks.spawn("writing flags", self.flags.run(Arc::clone(core), Arc::clone(store), process));
         if let Some(task) = self.devices {
-            tasks.spawn(task.run(Arc::clone(core), Arc::clone(store)));
+            tasks.spawn("counting devices", task.run(Arc::clone(core), Arc::clone(store)));
         }
     }
 }

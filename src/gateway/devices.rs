@@ -19,7 +19,10 @@ use crate::admission::devices::{DeviceRules, Recent};
 use crate::protocol::UserId;
 use crate::store::StoreError;
 use crate::store::devices::{CountBounds, DeviceStore, SIGHTINGS_MAX, Sighting};
+use crate::store::watched;
 
+/// The task, for people.
+const WHAT: &str = "counting devices";
 /// Sightings that wait for the store; each takes up to some 100 bytes.
 const WAITING_MAX: usize = 131_072;
 /// Between two steps: with [`SIGHTINGS_MAX`] of them each, at most 25,000 a second.
@@ -75,6 +78,13 @@ impl Devices {
 impl DeviceTask {
     /// Runs until the gateway stops it.
     pub(super) async fn run<S: DeviceStore>(mut self, core: Arc<Core>, store: Arc<S>) {
+        let mut back_off = watched::BackOff::default();
+        while watched::caught(WHAT, self.serve(&core, store.as_ref())).await.is_err() {
+            back_off.wait(WHAT).await;
+        }
+    }
+
+    async fn serve<S: DeviceStore>(&mut self, core: &Core, store: &S) {
         let sheet = core.counters.sheet();
         let DeviceRules { users_max, per_user_max, window, .. } = self.rules;
         let bounds = CountBounds { users_max, devices_max: per_user_max, window };

@@ -19,7 +19,10 @@ use crate::admission::risk::Subject;
 use crate::stock::calls::ProcessNumber;
 use crate::store::StoreError;
 use crate::store::risk::{Entry, FLAGGED_BY, NewEntry, NewFlag, RiskStore};
+use crate::store::watched;
 
+/// The task, for people.
+const WHAT: &str = "writing flags";
 /// Flags that wait for the store.
 const WAITING_MAX: usize = 4096;
 /// Listed at a time.
@@ -53,13 +56,20 @@ impl Flags {
 impl FlagTask {
     /// Runs until the gateway stops it.
     pub(super) async fn run<S: RiskStore>(mut self, core: Arc<Core>, store: Arc<S>, process: ProcessNumber) {
+        let mut back_off = watched::BackOff::default();
+        while watched::caught(WHAT, self.serve(&core, store.as_ref(), process)).await.is_err() {
+            back_off.wait(WHAT).await;
+        }
+    }
+
+    async fn serve<S: RiskStore>(&mut self, core: &Core, store: &S, process: ProcessNumber) {
         let (sheet, who) = (core.counters.sheet(), format!("{FLAGGED_BY}{}", process.0));
         let mut trouble = Trouble::new("flags cannot be written to the risk lists");
         let mut waiting = Vec::with_capacity(BATCH_MAX);
         while self.0.recv_many(&mut waiting, BATCH_MAX).await > 0 {
             let flags = worst_of_each(std::mem::take(&mut waiting));
             loop {
-                match list(&core, store.as_ref(), &who, &flags).await {
+                match list(core, store, &who, &flags).await {
                     Ok(listed) => {
                         trouble.over();
                         sheet.event(Event::Flagged, listed);

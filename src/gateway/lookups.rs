@@ -24,7 +24,10 @@ use crate::protocol::{ActivityId, Opcode, OrderNumber, Reply, Status, UserId};
 use crate::stock::calls::Mark;
 use crate::store::StoreError;
 use crate::store::catalog::Catalogue;
+use crate::store::watched;
 
+/// The task, for people.
+const WHAT: &str = "looking up orders of archived activities";
 /// A RESULT that waits for the database. However it ends, it is answered.
 #[derive(Debug)]
 struct Lookup {
@@ -113,13 +116,20 @@ impl Lookups {
 impl LookupTask {
     /// Runs until the gateway stops it.
     pub(super) async fn run<S: Catalogue>(mut self, core: Arc<Core>, store: Arc<S>) {
+        let mut back_off = watched::BackOff::default();
+        while watched::caught(WHAT, self.serve(&core, &store)).await.is_err() {
+            back_off.wait(WHAT).await;
+        }
+    }
+
+    async fn serve<S: Catalogue>(&mut self, core: &Core, store: &Arc<S>) {
         let sheet = core.counters.sheet();
         let mut trouble = Trouble::new("the database does not tell orders of archived activities");
         let mut running = JoinSet::new();
         loop {
             tokio::select! {
                 Some(lookup) = self.asked.recv() => {
-                    let (store, patience) = (Arc::clone(&store), self.patience);
+                    let (store, patience) = (Arc::clone(store), self.patience);
                     running.spawn(async move {
                         let found = store.order_of(lookup.user, lookup.activity);
                         let found = tokio::time::timeout(patience, found).await;

@@ -13,7 +13,7 @@ use super::arrival::{Arrival, Told};
 use super::trouble::Trouble;
 use crate::protocol::UserId;
 use crate::stock::calls::{Gen, Mark};
-use crate::store::{ReservationStore, StoreError, crash_point};
+use crate::store::{ReservationStore, StoreError, crash_point, watched};
 
 /// After a write that failed. A recovery does not wait long for those who are silent.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -64,7 +64,7 @@ impl<S: ReservationStore> Recoveries<S> {
         tokio::spawn(async move {
             crash_point::pass("gateway.before_hand_in");
             let told = loop {
-                match store.hand_in(generation, &marks).await {
+                match watched::answered("handing in", store.hand_in(generation, &marks)).await {
                     Ok(answer) => {
                         crash_point::pass("gateway.after_hand_in");
                         break Told::HandedIn { generation, answer };
@@ -89,7 +89,7 @@ impl<S: ReservationStore> Recoveries<S> {
             let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
             tokio::spawn(async move {
                 let told = loop {
-                    match store.fail(user, &mark).await {
+                    match watched::answered("failing an order", store.fail(user, &mark)).await {
                         Ok(mark) => break Told::Failed { user, mark },
                         Err(error) => {
                             if !is_told(&arrivals, error).await {

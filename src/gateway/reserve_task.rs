@@ -32,7 +32,10 @@ pub(super) fn start<R: ReservationStore>(
     let desk = Desk { door, board, gate: Arc::clone(&core.funnel.gate), sells: Sells::Reserve };
     let state = watch::Sender::new(StockState::default());
     let told = state.subscribe();
-    tasks.spawn(StockTask::new(Arc::clone(core), desk, store, stock, state).run());
+    tasks.spawn(
+        "the stock task of the reserve",
+        StockTask::new(Arc::clone(core), desk, store, stock, state).run(),
+    );
     told
 }
 

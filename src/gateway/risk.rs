@@ -20,6 +20,7 @@ use super::trouble::Trouble;
 use crate::admission::risk::{Listed, Listing, Lists, Risk, Subject, SubjectError};
 use crate::store::StoreError;
 use crate::store::risk::{Change, FLAGGED_BY, Followed, NewEntry, NewFlag, RiskStore, STEP_ENTRIES};
+use crate::store::watched;
 
 /// One wait for a change.
 const WAIT: Duration = Duration::from_secs(1);
@@ -116,7 +117,9 @@ fn publish(core: &Core, lists: Lists) {
 /// Reads them for the first time, before the port opens, and follows them from then on.
 pub(super) async fn start<S: RiskStore>(core: &Arc<Core>, store: &Arc<S>) -> Result<AbortHandle, StoreError> {
     read_all(core, store.as_ref(), &core.counters.sheet(), false).await?;
-    Ok(tokio::spawn(follow(Arc::clone(core), Arc::clone(store))).abort_handle())
+    let (core, store) = (Arc::clone(core), Arc::clone(store));
+    let begin = move || follow(Arc::clone(&core), Arc::clone(&store));
+    Ok(tokio::spawn(watched::restarted("following the risk lists", begin)).abort_handle())
 }
 
 async fn follow<S: RiskStore>(core: Arc<Core>, store: Arc<S>) {

@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 
 use super::Core;
 use super::trouble::Trouble;
-use crate::store::{ReservationStore, StoreError};
+use crate::store::{ReservationStore, StoreError, watched};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Answers before the gateway opens.
@@ -40,20 +40,20 @@ impl SaleClock {
         mut self,
         core: Arc<Core>,
         store: Arc<S>,
-    ) -> Result<Option<JoinHandle<()>>, StoreError> {
+    ) -> Result<Option<AbortHandle>, StoreError> {
         for _ in 0..FIRST_ANSWERS {
             if !self.ask(&core, store.as_ref()).await? {
                 return Ok(None);
             }
         }
-        Ok(Some(tokio::spawn(async move { self.follow(&core, store.as_ref()).await })))
+        Ok(Some(tokio::spawn(async move { self.follow(&core, store.as_ref()).await }).abort_handle()))
     }
 
     async fn follow<S: ReservationStore>(mut self, core: &Core, store: &S) {
         let mut trouble = Trouble::new("the store does not tell the time; the sale clock runs on by itself");
         loop {
             tokio::time::sleep(INTERVAL).await;
-            match self.ask(core, store).await {
+            match watched::answered("the sale clock", self.ask(core, store)).await {
                 Ok(_) => trouble.over(),
                 Err(error) => trouble.happened(&error),
             }

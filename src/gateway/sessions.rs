@@ -18,7 +18,10 @@ use super::post::Round;
 use super::trouble::Trouble;
 use crate::store::StoreError;
 use crate::store::sessions::{SessionKey, SessionStore, StoredSession};
+use crate::store::watched;
 
+/// The task, for people.
+const WHAT: &str = "looking up sessions";
 /// Lookups at once, over all connections.
 const IN_FLIGHT_MAX: usize = 1024;
 /// For an answer. Far below the deadline of a handshake, so that a client may try again in time.
@@ -91,13 +94,20 @@ impl SessionTask {
     }
 
     async fn run<S: SessionStore>(mut self, core: Arc<Core>, store: Arc<S>) {
+        let mut back_off = watched::BackOff::default();
+        while watched::caught(WHAT, self.serve(&core, &store)).await.is_err() {
+            back_off.wait(WHAT).await;
+        }
+    }
+
+    async fn serve<S: SessionStore>(&mut self, core: &Core, store: &Arc<S>) {
         let sheet = core.counters.sheet();
         let mut trouble = Trouble::new("sessions cannot be looked up; AUTH with one is told BUSY");
         let mut running = JoinSet::new();
         loop {
             tokio::select! {
                 Some(asked) = self.asked.recv() => {
-                    let store = Arc::clone(&store);
+                    let store = Arc::clone(store);
                     running.spawn(async move {
                         let found = tokio::time::timeout(PATIENCE, store.session(&asked.key)).await;
                         (asked, found.unwrap_or_else(|_| Err(late())))

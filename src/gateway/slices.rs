@@ -21,6 +21,7 @@ use crate::admission::limits::{
 use crate::stock::calls::ProcessNumber;
 use crate::store::StoreError;
 use crate::store::slices::{RateExchange, SliceCall, SliceReply, SliceStore};
+use crate::store::watched;
 
 /// For one exchange; then it has failed, whatever becomes of it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -103,7 +104,7 @@ impl<S: SliceStore> SliceTask<S> {
             if tokio::time::timeout(due, draining.wait_for(|draining| *draining)).await.is_ok() {
                 break;
             }
-            match self.exchange_once().await {
+            match watched::answered("sharing the limits", self.exchange_once()).await {
                 Ok(_) => self.trouble.over(),
                 Err(error) => {
                     self.exchange.failed();

@@ -132,15 +132,15 @@ impl Gateway {
         let desk = desk(&core, board);
         let stock_task = StockTask::new(Arc::clone(&core), desk, Arc::clone(&store), stock, state);
         let mut tasks = Tasks::default();
-        tasks.spawn(stock_task.run());
-        tasks.extend(sale_clock.map(|task| task.abort_handle()));
+        tasks.spawn("the stock task", stock_task.run());
+        tasks.extend(sale_clock);
         if stock_state.wait_for(|state| state.is_known).await.is_err() {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
         }
         let reserve_state = follow_reserve(&core, store.reserve(), &registration, &mut tasks);
         let process = registration.process;
-        tasks.spawn(lookup_task.run(Arc::clone(&core), Arc::clone(&store)));
-        tasks.spawn(cancel_task.run(core.counters.sheet(), Arc::clone(&store)));
+        tasks.spawn("looking up orders", lookup_task.run(Arc::clone(&core), Arc::clone(&store)));
+        tasks.spawn("cancels", cancel_task.run(core.counters.sheet(), Arc::clone(&store)));
         tasks.extend([session_task.start(&core, &store)]);
         conduct_tasks.start(&core, &store, process, &mut tasks);
         tasks.extend(slices::start(&core, &store, process).await?);

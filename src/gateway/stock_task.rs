@@ -22,7 +22,7 @@ use super::trouble::{Trouble, Unanswered};
 use crate::protocol::{ActivityState, OrderState};
 use crate::stock::calls::{Call, Gen, RecoveryCall, ShardId};
 use crate::stock::{Outcome, PerShard, Stock};
-use crate::store::{FEED_PAGE_EVENTS, FeedRead, HandIn, ReservationStore, crash_point};
+use crate::store::{FEED_PAGE_EVENTS, FeedRead, HandIn, ReservationStore, StoreError, crash_point, watched};
 
 /// After a read that failed.
 const FEED_BACK_OFF: Duration = Duration::from_millis(50);
@@ -216,8 +216,7 @@ impl<S: ReservationStore> StockTask<S> {
                 self.stock.on_failed(user, mark);
                 if mark.state == OrderState::Failed {
                     tracing::error!(
-                        user = user.0,
-                        order = mark.order.0,
+                        activity = %mark.sku.activity, sku = %mark.sku.sku, user = user.0, order = mark.order.0,
                         "an acknowledged order ended FAILED"
                     );
                     self.sheet.event(Event::PromiseFailed, 1);
@@ -304,7 +303,7 @@ impl<S: ReservationStore> StockTask<S> {
             asked.push(shard);
             let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
             tokio::spawn(async move {
-                let snapshot = store.snapshot(shard).await;
+                let snapshot = watched::answered("reading a shard", store.snapshot(shard)).await;
                 if snapshot.is_err() {
                     tokio::time::sleep(FEED_BACK_OFF).await;
                 }
@@ -324,7 +323,7 @@ impl<S: ReservationStore> StockTask<S> {
                 tokio::time::sleep(linger).await;
             }
             let began_ms = core.clock.now().mono_ms();
-            let reads = store.read_feeds(&positions, wait).await;
+            let reads = watched::answered("reading the feeds", store.read_feeds(&positions, wait)).await;
             if reads.is_err() {
                 tokio::time::sleep(FEED_BACK_OFF).await;
             }
@@ -343,7 +342,11 @@ impl<S: ReservationStore> StockTask<S> {
             let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
             tokio::spawn(async move {
                 crash_point::pass("gateway.before_call");
-                let replies = store.call_together(&calls).await;
+                let replies = watched::caught("a call to the store", store.call_together(&calls)).await;
+                let replies = replies.unwrap_or_else(|panicked| {
+                    let error = StoreError::from(panicked);
+                    calls.iter().map(|_| Err(error.clone())).collect()
+                });
                 crash_point::pass("gateway.after_reply");
                 for (call, reply) in calls.into_iter().zip(replies) {
                     let _ = arrivals.send(Arrival::Answered { call, reply }).await;

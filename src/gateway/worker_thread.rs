@@ -14,6 +14,7 @@ use super::roster::SWEEP_INTERVAL;
 use super::tasks::Tasks;
 use super::worker::Worker;
 use super::{Core, Settings};
+use crate::store::watched;
 
 /// Tasks that a worker runs before it asks the kernel again for what is ready, and the most that it is told at a
 /// time: all of a crowded moment in one call.
@@ -42,11 +43,11 @@ pub(super) fn start_all(
         let worker = Arc::new(Worker::new(Arc::clone(core)));
         if shares_runtime {
             let listeners = on_this_runtime(listeners)?;
-            tokio::spawn(async move {
+            tokio::spawn(watched::vital("a worker", async move {
                 let tasks = serve(&worker, listeners).await;
                 close_all(&worker).await;
                 drop(tasks);
-            });
+            }));
         } else {
             start(worker, number, listeners)?;
         }
@@ -65,7 +66,7 @@ fn start(
         let _entered = runtime.enter();
         on_this_runtime(listeners)?
     };
-    let serve = move || drop(runtime.block_on(serve(&worker, listeners)));
+    let serve = move || drop(runtime.block_on(watched::vital("a worker", serve(&worker, listeners))));
     std::thread::Builder::new().name(format!("rushgate-{number}")).spawn(serve).map(drop)
 }
 
@@ -91,11 +92,11 @@ async fn serve(worker: &Arc<Worker>, listeners: Vec<(Port, tokio::net::TcpListen
     let (mut accepting, mut waking) = (Tasks::default(), Tasks::default());
     for (port, listener) in listeners {
         let worker = Arc::clone(worker);
-        accepting.spawn(async move { listener::run(&worker, listener, port).await });
+        accepting.spawn("accepting connections", async move { listener::run(&worker, listener, port).await });
     }
     let (post, sweeping) = (Arc::clone(&worker.post), Arc::clone(worker));
-    waking.spawn(async move { post.deliver().await });
-    waking.spawn(async move { sweep(&sweeping).await });
+    waking.spawn("the post", async move { post.deliver().await });
+    waking.spawn("the sweep of deadlines", async move { sweep(&sweeping).await });
     // An error means that the gateway is gone.
     let _ = worker.core.stopped.subscribe().wait_for(|stopped| *stopped).await;
     waking

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::context::{Context, Stopping};
 use super::retry::Retry;
 use crate::store::StoreError;
+use crate::store::watched;
 
 /// Whether to look again at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +31,11 @@ pub(super) trait Chore<C = Context>: Send + 'static {
     fn step(&mut self, context: &C) -> impl Future<Output = Result<Next, StoreError>> + Send;
 }
 
-/// Runs a chore until a stop is asked for.
+/// Runs a chore until a stop is asked for. A step that panics is a step that failed: what it left undone is still due.
 pub(super) async fn run<C: Stopping, K: Chore<C>>(mut chore: K, context: C) {
     let mut retry = Retry::of(K::WHAT);
     while !context.stop().is_asked() {
-        let pause = match chore.step(&context).await {
+        let pause = match watched::answered(K::WHAT, chore.step(&context)).await {
             Ok(next) => {
                 retry.succeeded();
                 if next == Next::AtOnce {

@@ -24,7 +24,7 @@ use super::upkeep::{Processes, Recoveries, Trims};
 use crate::stock::calls::ProcessNumber;
 use crate::store::redis::RedisShards;
 use crate::store::sql::mysql::MySqlInstallation;
-use crate::store::{Registration, StoreError};
+use crate::store::{Registration, StoreError, watched};
 
 /// How long the end of the registration may take: without it the process falls silent, and that is enough.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -74,9 +74,13 @@ impl Writer {
         let (settled, to_finish) = mpsc::channel(WAITING_BATCHES);
         let settler = Settler::new(context.clone(), to_settle, settled);
         let finisher = Finisher::new(context.clone(), to_finish);
-        let line = vec![tokio::spawn(settler.run()), tokio::spawn(finisher.run())];
+        // What one of these held when it panicked would stay pending, and the others wait for it: another process takes over.
+        let line = vec![
+            tokio::spawn(watched::vital("settling", settler.run())),
+            tokio::spawn(watched::vital("telling Redis what is settled", finisher.run())),
+        ];
         let mut others = JoinSet::new();
-        others.spawn(Reader::new(context.clone(), batches).run());
+        others.spawn(watched::vital("reading the feeds", Reader::new(context.clone(), batches).run()));
         others.spawn(chore::run(Preheats, context.clone()));
         others.spawn(chore::run(Loads, context.clone()));
         others.spawn(chore::run(Ledger::default(), context.clone()));

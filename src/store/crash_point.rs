@@ -1,7 +1,7 @@
 //! Named places at which a process may be told to die, for tests and drills of what a crash leaves behind.
 //!
 //! One stands at each boundary of a script in Redis and of a commit in SQL. `RUSHGATE_CRASH_POINT=name` aborts the
-//! process when it comes by for the first time, `name:3` for the third. Unset, passing one costs a relaxed load.
+//! process when it comes by for the first time, `name:3` for the third; `panic:name` panics there instead. Unset, passing one costs a relaxed load.
 //! Armed once, at the start of a command; nothing else here is ever written.
 
 use std::sync::OnceLock;
@@ -73,12 +73,13 @@ static TARGET: OnceLock<Target> = OnceLock::new();
 struct Target {
     name: &'static str,
     left: AtomicU32,
+    panics: bool,
 }
 
 /// Why a place could not be armed.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{VARIABLE}={value:?} names no crash point; `rushgate writer --crash-points` lists them, `:N` counts"
+    "{VARIABLE}={value:?} names no crash point; `rushgate writer --crash-points` lists them, `:N` counts, `panic:` before it panics"
 )]
 pub struct UnknownCrashPoint {
     /// What was set.
@@ -89,7 +90,8 @@ pub struct UnknownCrashPoint {
 pub fn arm_from_environment() -> Result<(), UnknownCrashPoint> {
     let Ok(value) = std::env::var(VARIABLE) else { return Ok(()) };
     let target = parse(&value).ok_or(UnknownCrashPoint { value })?;
-    tracing::warn!(name = target.name, "a crash point is armed: this process will abort there");
+    let does = if target.panics { "panic" } else { "abort" };
+    tracing::warn!(name = target.name, "a crash point is armed: this process will {does} there");
     if TARGET.set(target).is_ok() {
         ARMED.store(true, Ordering::Release);
     }
@@ -97,12 +99,13 @@ pub fn arm_from_environment() -> Result<(), UnknownCrashPoint> {
 }
 
 fn parse(value: &str) -> Option<Target> {
+    let (panics, value) = value.strip_prefix("panic:").map_or((false, value), |name| (true, name));
     let (name, count) = match value.split_once(':') {
         Some((name, count)) => (name, count.parse().ok().filter(|count| *count > 0)?),
         None => (value, 1),
     };
     let name = ALL.iter().find(|known| **known == name)?;
-    Some(Target { name, left: AtomicU32::new(count) })
+    Some(Target { name, left: AtomicU32::new(count), panics })
 }
 
 /// The process comes by the place of that name, one of [`ALL`].
@@ -116,6 +119,7 @@ pub fn pass(name: &'static str) {
 fn come_by(name: &'static str) {
     let Some(target) = TARGET.get().filter(|target| target.name == name) else { return };
     if target.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+        assert!(!target.panics, "at the crash point {name}");
         tracing::error!(name, "aborting at a crash point");
         std::process::abort();
     }
@@ -130,6 +134,8 @@ mod tests {
         let parsed = |value| parse(value).map(|target| (target.name, target.left.into_inner()));
         assert_eq!(parsed("writer.after_commit"), Some(("writer.after_commit", 1)));
         assert_eq!(parsed("writer.after_commit:3"), Some(("writer.after_commit", 3)));
+        assert_eq!(parsed("panic:writer.after_commit:3"), Some(("writer.after_commit", 3)));
+        assert!(parse("panic:writer.after_commit").is_some_and(|target| target.panics));
         for wrong in ["", "writer", "writer.after_commit:", "writer.after_commit:0", "writer.after_commit:x"]
         {
             assert_eq!(parsed(wrong), None, "{wrong}");

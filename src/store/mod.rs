@@ -21,6 +21,7 @@ pub mod shared;
 pub mod slices;
 pub mod sql;
 pub mod switches;
+pub mod watched;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use crate::store::failures::{Failures, Say};
 use crate::store::modes::StockMode;
 use crate::store::redis::RedisShards;
 use crate::store::sql::mysql::{MySqlInstallation, ProcessKind, Renewal};
-use crate::store::{Registration, StoreError};
+use crate::store::{Registration, StoreError, watched};
 
 /// How often the heartbeat is renewed.
 const RENEW_INTERVAL: Duration = Duration::from_millis(500);
@@ -157,14 +157,18 @@ impl Keeper {
 
     /// Runs until nobody else knows of it.
     pub async fn run(mut self) {
-        let leading =
-            tokio::spawn(lead(self.redis.clone(), self.sql.clone(), Arc::clone(&self.told), self.kind));
+        let (redis, sql, told, kind) =
+            (self.redis.clone(), self.sql.clone(), Arc::clone(&self.told), self.kind);
+        let leading = tokio::spawn(async move {
+            watched::restarted("leading recoveries", || lead(&redis, &sql, &told, kind)).await;
+        });
         let mut tick = tokio::time::interval(RENEW_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Two: this one and the leading task's.
         while Arc::strong_count(&self.told) > 2 || self.told.state.receiver_count() > 0 {
             tick.tick().await;
-            self.renew().await;
+            // One that panicked was not sent: without another in time nothing is acknowledged.
+            let _ = watched::caught("the heartbeat", self.renew()).await;
         }
         leading.abort();
     }
@@ -232,7 +236,7 @@ impl Keeper {
 
 /// Looks for closed shards, now and then and when somebody suspects some, and leads their recovery if nobody else
 /// does. A gateway that suspects nothing asks Redis nothing.
-async fn lead(redis: RedisShards, sql: MySqlInstallation, told: Arc<Told>, kind: ProcessKind) {
+async fn lead(redis: &RedisShards, sql: &MySqlInstallation, told: &Told, kind: ProcessKind) {
     let mut failures = Failures::default();
     let mut closed_since: Option<Instant> = None;
     loop {
@@ -248,7 +252,7 @@ async fn lead(redis: RedisShards, sql: MySqlInstallation, told: Arc<Told>, kind:
             }
         }
         let began = Instant::now();
-        match recovery::recover(&redis, &sql).await {
+        match recovery::recover(redis, sql).await {
             Ok(Recovered::AllOpen) => {
                 if let Some(since) = closed_since.take() {
                     tracing::info!(closed_ms = millis(since), "all shards are open again");

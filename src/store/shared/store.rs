@@ -23,6 +23,7 @@ use crate::store::sessions::{SessionKey, SessionStore, StoredSession};
 use crate::store::slices::{SliceCall, SliceReply, SliceStore};
 use crate::store::sql::mysql::{FailOutcome, MySqlInstallation, MySqlStore};
 use crate::store::switches::{NewSwitch, SetSwitch, SwitchStore, Switches};
+use crate::store::watched;
 use crate::store::{FeedPositions, FeedRead, GatedStore, HandIn, Registration, ReservationStore, StoreError};
 
 /// What a gateway of the shared form works on.
@@ -134,7 +135,7 @@ impl ReservationStore for SharedStore {
         let (registration, keeper) =
             Keeper::register_gateway(self.redis.clone(), self.sql.clone(), Arc::clone(&self.told)).await?;
         let _ = self.keeper.set(registration.process);
-        tokio::spawn(keeper.run());
+        tokio::spawn(watched::vital("the keeper", keeper.run()));
         Ok(registration)
     }
 

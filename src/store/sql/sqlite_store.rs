@@ -22,6 +22,7 @@ use crate::protocol::{ActivityId, UserId};
 use crate::stock::calls::{Call, Event, Gen, Mark, Reply, ShardId, Snapshot};
 use crate::store::catalog::{Activity, Catalogue, Ended};
 use crate::store::slices::SliceStore;
+use crate::store::watched;
 use crate::store::{FeedPositions, FeedRead, GatedStore, Registration, ReservationStore, StoreError};
 
 /// Jobs that wait for the writer task; senders wait when it is full.
@@ -60,10 +61,10 @@ impl SqliteStore {
         let (jobs, waiting) = mpsc::channel(JOBS_MAX);
         let writer = Writer::new(open::writing(options), connection, waiting, Arc::clone(&feeds), lock);
         let (running, ended) = watch::channel(());
-        tokio::spawn(async move {
+        tokio::spawn(watched::vital("the embedded store", async move {
             writer.run().await;
             drop(running);
-        });
+        }));
         let (generation, switch_set, risk_changed) = (Gen(generation), Notify::new(), Notify::new());
         let sightings = Sightings::default();
         Ok(Self { jobs, feeds, readers, switch_set, sightings, risk_changed, generation, ended })
