@@ -181,6 +181,7 @@ pub struct Counters {
     refunds_due: AtomicU64,
     /// Units that are certainly too many or too few.
     units_off: AtomicU64,
+    shard_units_off: AtomicU64,
 }
 
 impl Default for Counters {
@@ -195,6 +196,7 @@ impl Default for Counters {
             restock_ms: Peak::over(RESTOCK_WINDOW),
             refunds_due: AtomicU64::new(0),
             units_off: AtomicU64::new(0),
+            shard_units_off: AtomicU64::new(0),
         }
     }
 }
@@ -250,11 +252,18 @@ impl Counters {
 
     /// Units that are certainly too many or too few, over all SKUs.
     pub fn units_off(&self) -> u64 {
-        self.units_off.load(Ordering::Relaxed)
+        // Two looks at the same units.
+        let [all, in_shards] =
+            [&self.units_off, &self.shard_units_off].map(|off| off.load(Ordering::Relaxed));
+        all.max(in_shards)
     }
 
     pub(super) fn set_units_off(&self, units: u64) {
         self.units_off.store(units, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_shard_units_off(&self, units: u64) {
+        self.shard_units_off.store(units, Ordering::Relaxed);
     }
 
     pub(super) fn set_overdue(&self, lag_ms: u64) {

@@ -31,6 +31,7 @@ pub mod reconcile;
 mod retry;
 mod settings;
 mod settler;
+mod shard_sums;
 mod upkeep;
 mod writer;
 

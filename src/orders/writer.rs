@@ -20,6 +20,7 @@ use super::put_back::PutBack;
 use super::reader::Reader;
 use super::settings::Settings;
 use super::settler::{Settler, WAITING_BATCHES};
+use super::shard_sums::ShardSums;
 use super::upkeep::{Processes, Recoveries, Trims};
 use crate::stock::calls::ProcessNumber;
 use crate::store::redis::RedisShards;
@@ -91,6 +92,7 @@ impl Writer {
         others.spawn(chore::run(Recoveries, context.clone()));
         others.spawn(chore::run(Monitor, context.clone()));
         others.spawn(chore::run(Conservation::default(), context.clone()));
+        others.spawn(chore::run(ShardSums::default(), context.clone()));
         others.spawn(chore::run(Cancels::default(), context.clone()));
         let life = Life::of_writer(&context);
         others.spawn(chore::run(Parked::default(), life.clone()));

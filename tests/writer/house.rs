@@ -12,7 +12,7 @@ use rushgate::store::catalog::{Activity, Eligibility, Sku};
 use rushgate::store::redis::{Adopted, RedisOptions, RedisShards};
 use rushgate::store::shared::{Keeper, KeeperState};
 use rushgate::store::sql::mysql::{Leadership, MySqlInstallation, MySqlOptions, Preheat, ProcessKind};
-use rushgate_servers::{Database, MariaDb, Persistence, Redis};
+use rushgate_servers::{Database, MariaDb, Persistence, Redis, RedisCluster};
 use tempfile::TempDir;
 use tokio::sync::{OnceCell, watch};
 
@@ -28,7 +28,8 @@ pub(crate) struct World {
     pub(crate) database: Database,
     pub(crate) prefix: String,
     pub(crate) dir: TempDir,
-    redis_address: String,
+    /// Its part of the configuration: where Redis is.
+    redis_config: String,
     gateway: ProcessNumber,
     generation: Gen,
     calls: [u64; SHARDS],
@@ -79,7 +80,19 @@ impl World {
 
     pub(crate) async fn on(redis: &Redis, mariadb: &MariaDb) -> Self {
         let prefix = redis.fresh_prefix();
-        let options = RedisOptions { prefix: prefix.clone(), ..RedisOptions::single(redis.address()) };
+        let config = format!("nodes = [\"{}\"]\nprefix = \"{prefix}\"", redis.address());
+        Self::with(RedisOptions { prefix, ..RedisOptions::single(redis.address()) }, config, mariadb).await
+    }
+
+    pub(crate) async fn on_cluster(cluster: &RedisCluster, mariadb: &MariaDb) -> Self {
+        let nodes: Vec<_> = cluster.addresses().iter().map(|node| format!("\"{node}\"")).collect();
+        let config = format!("nodes = [{}]\ncluster = true\nwait_replicas = 0", nodes.join(", "));
+        let options = RedisOptions { wait_replicas: 0, ..RedisOptions::cluster(cluster.addresses()) };
+        Self::with(options, config, mariadb).await
+    }
+
+    async fn with(options: RedisOptions, redis_config: String, mariadb: &MariaDb) -> Self {
+        let prefix = options.prefix.clone();
         let database = mariadb.create_database().await.unwrap();
         let shards = RedisShards::open(options).await.unwrap();
         let sql = MySqlInstallation::open(MySqlOptions {
@@ -98,7 +111,7 @@ impl World {
             database,
             prefix,
             dir: TempDir::new().unwrap(),
-            redis_address: redis.address(),
+            redis_config,
             gateway,
             generation: Gen(0),
             calls: [0; SHARDS],
@@ -245,11 +258,10 @@ impl World {
         std::fs::write(&password, &self.database.password).unwrap();
         let Database { host, port, user, name, .. } = &self.database;
         let text = format!(
-            "[store]\nkind = \"redis\"\n[redis]\nnodes = [\"{}\"]\nprefix = \"{}\"\n[mysql]\nhost = \"{host}\"\n\
+            "[store]\nkind = \"redis\"\n[redis]\n{}\n[mysql]\nhost = \"{host}\"\n\
              port = {port}\nuser = \"{user}\"\npassword_file = \"{}\"\ndatabase = \"{name}\"\n[writer]\n\
              admin_listen = \"127.0.0.1:0\"\nclaim_idle = \"1s\"\n{writer}\n",
-            self.redis_address,
-            self.prefix,
+            self.redis_config,
             password.display(),
         );
         let file = self.dir.path().join(format!("writer-{}.toml", fastrand::u64(..)));

@@ -7,7 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rushgate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use rushgate::stock::calls::{BringIn, CallBody, Item, Mark, ShardId};
-use rushgate::store::sql::mysql::CloseOutcome;
+use rushgate::store::catalog::Catalogue;
+use rushgate::store::redis::{MendAt, Mended};
+use rushgate::store::sql::NewLoad;
+use rushgate::store::sql::mysql::{CloseOutcome, MySqlStore};
+use rushgate_servers::{Persistence, RedisCluster, RedisSettings};
 use serde_json::{Value, json};
 
 use super::child::WriterProcess;
@@ -340,6 +344,81 @@ async fn nothing_is_found_or_corrected_while_a_healthy_sale_runs() {
         (&total["total"], &total["reserved"], &total["off"]),
         (&json!(1_600_000), &json!(0), &json!(0))
     );
+    writer.stopped();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_unit_too_few_is_seen_while_it_sells() {
+    let mut world = World::with_stock(1_600_000).await;
+    let writer = WriterProcess::working(&world, "");
+    let is_over = AtomicBool::new(false);
+    let key = world.key(ShardId::of(VICTIM), "7:stock");
+    let look = async {
+        shared_redis().await.cli(&["HINCRBY", &key, "free:1", "-1"]).await.unwrap();
+        eventually("the writer sees it", || async { writer.metric("rushgate_units_off") == 1 }).await;
+        shared_redis().await.cli(&["HINCRBY", &key, "free:1", "1"]).await.unwrap();
+        eventually("and that it is over", || async { writer.metric("rushgate_units_off") == 0 }).await;
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let (sold, ()) = tokio::join!(sell_and_close(&mut world, &is_over), look);
+    assert!(sold > 20, "hardly a sale: {sold}");
+    let log = writer.log();
+    assert!(log.contains(&format!("in shard {}: -1", ShardId::of(VICTIM).number())), "{log}");
+    writer.stopped();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_back_is_compared_and_corrected_too() {
+    let world = World::with_stock(1000).await;
+    let reserve = MySqlStore::new(world.sql.clone());
+    reserve.write_load(SKU, NewLoad::Add(50)).await.unwrap();
+    reserve.drive_loads().await.unwrap();
+    let (code, healthy) = world.reconcile(&["--fix"]).await;
+    let held_back = |told: &Value| told["activities"][0]["skus"][0]["reserve"].clone();
+    let right = json!({"total": 50, "free": 50, "moving": 0, "sold": 0, "off": 0});
+    assert_eq!((code, held_back(&healthy)), (0, right.clone()), "{healthy}");
+    for (damage, off) in [("free - 2", -2), ("free + 3", 3)] {
+        world.hand(&format!("UPDATE sql_stock SET free = {damage} WHERE free > 2 LIMIT 1")).await;
+        let (code, told) = world.reconcile(&[]).await;
+        assert_eq!((code, differences(&told["activities"][0])), (1, json!([["reserve_units", off, null]])));
+        let (code, fixed) = world.reconcile(&["--fix"]).await;
+        assert_eq!((code, &fixed["corrected"]), (1, &json!(1)), "{fixed}");
+        let (code, clean) = world.reconcile(&[]).await;
+        assert_eq!((code, held_back(&clean)), (0, right.clone()), "{clean}");
+    }
+    let shown = String::from_utf8(run(&world.config(""), &[]).await.stdout).unwrap();
+    assert!(shown.contains("SKU 1 holds back 50 from Redis: 50 free"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_whole_command_works_on_a_cluster() {
+    let settings = RedisSettings::new(Persistence::Off);
+    let cluster = RedisCluster::start_with(3, 0, settings).await.unwrap();
+    let mut world = World::on_cluster(&cluster, shared_mariadb().await).await;
+    world.sell(1600).await;
+    world.reserve(1..=40).await;
+    let writer = WriterProcess::working(&world, "");
+    world.drained().await;
+    let (code, healthy) = world.reconcile(&["--fix"]).await;
+    assert_eq!((code, &healthy["clean"]), (0, &json!(true)), "{healthy}");
+    // A unit too many on each master, and an order whose row is gone.
+    for shard in [1, 7, 13].map(|number| ShardId::ALL[number]) {
+        let books = world.redis.books(shard, SKU.activity).await.unwrap().unwrap();
+        let (generation, mended) = (books.generation, books.mended);
+        let mut at = MendAt { shard, generation, mended, activity: SKU.activity };
+        assert_eq!(world.redis.mend_units(&mut at, SKU, 1).await.unwrap(), Mended::By(1));
+    }
+    world.hand(&format!("DELETE FROM orders WHERE user = {VICTIM}")).await;
+    eventually("the writer sees it", || async { writer.metric("rushgate_units_off") == 3 }).await;
+    let (code, told) = world.reconcile(&[]).await;
+    let mut found: Vec<_> = told["activities"][0]["differences"].as_array().unwrap().iter().collect();
+    found.sort_by_key(|one| one["kind"].to_string());
+    let kinds: Vec<_> = found.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+    assert_eq!((code, kinds), (1, vec!["mark_without_order", "units", "units", "units"]), "{told}");
+    let (code, fixed) = world.reconcile(&["--fix"]).await;
+    assert_eq!((code, &fixed["corrected"]), (1, &json!(4)), "{fixed}");
+    eventually("nothing differs", || async { world.reconcile(&[]).await.0 == 0 }).await;
+    eventually("the writer sees it, too", || async { writer.metric("rushgate_units_off") == 0 }).await;
     writer.stopped();
 }
 
