@@ -8,7 +8,7 @@ use super::activity_place::{activities, failure};
 use super::output::print_or_json as show;
 use super::startup::runtime;
 use super::times::time_text;
-use super::{Failure, allow, output};
+use super::{Failure, allow, log};
 use crate::admin::activities::{
     ActivityDetail, ActivityView, Created, NewActivity, Preheated, ReserveView, StockChange,
 };
@@ -16,7 +16,7 @@ use crate::store::catalog::Eligibility;
 
 /// Runs the command.
 pub(super) fn run(args: ActivityArgs) -> Result<(), Failure> {
-    output::start_logging("warn");
+    log::start_logging("warn");
     runtime()?.block_on(dispatch(args.command))
 }
 

@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 use super::Failure;
 use crate::admin::http;
 use crate::admin::probe::Probe;
+use crate::store::watched;
 
 /// Opens it, if there is to be one; its address for people. `key` is the configuration's.
 pub(super) async fn open_admin<P: Probe>(
@@ -24,10 +25,10 @@ pub(super) async fn open_admin<P: Probe>(
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let addr = listener.local_addr().map_err(failed)?;
     let probe = Arc::clone(probe);
-    tokio::spawn(async move {
+    tokio::spawn(watched::vital("the admin port", async move {
         if let Err(error) = http::serve(listener, probe).await {
             tracing::error!(%error, "the admin port ended");
         }
-    });
+    }));
     Ok(addr.to_string())
 }

@@ -12,7 +12,8 @@ use clap::Args;
 
 use super::Failure;
 use super::demo_life::{DemoLife, parse_share};
-use super::output::{print, print_json, start_logging};
+use super::log::start_logging;
+use super::output::{print, print_json};
 use super::startup::{gateway_settings, minter, open_store, runtime_of_all_cores, verifier};
 use crate::admin::activities::{Activities, ActivityError, NewActivity, NewSku};
 use crate::admission::Cidr;

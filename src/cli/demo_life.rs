@@ -44,7 +44,7 @@ impl DemoLife {
             Failure::cannot_start(format!("the demo's payment centre cannot start: {error}"))
         };
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let probe = Arc::new(ServeProbe::default());
+        let probe = Arc::new(ServeProbe::new(None));
         let admin = open_admin(Some(here), "admin.listen", &probe).await?;
         let keys = Keys::random().map_err(failed)?;
         let listener = TcpListener::bind(here).await.map_err(failed)?;

@@ -14,11 +14,15 @@ mod allow_args;
 mod data_args;
 mod demo;
 mod demo_life;
+mod log;
 mod metric_text;
 mod obedience;
+#[cfg(test)]
+mod on_call;
 mod output;
 mod payments;
 mod probe;
+mod process_metrics;
 mod production;
 mod reconcile;
 mod reconcile_report;

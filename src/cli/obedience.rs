@@ -10,8 +10,9 @@ use crate::gateway::{Gateway, Obeyed};
 use crate::store::StoreError;
 use crate::store::failures::{Failures, Say};
 use crate::store::switches::SwitchStore;
+use crate::store::watched;
 
-use super::output::LogControl;
+use super::log::LogControl;
 
 /// One wait for a change; then everything is read again.
 const WAIT: Duration = Duration::from_secs(1);
@@ -68,6 +69,13 @@ impl<S: SwitchStore> LogFollower<S> {
 
     /// Runs until the process ends.
     pub(super) async fn run(mut self) {
+        let (task, mut back_off) = ("following the switch log_level", watched::BackOff::default());
+        while watched::caught(task, self.follow()).await.is_err() {
+            back_off.wait(task).await;
+        }
+    }
+
+    async fn follow(&mut self) {
         loop {
             // What came is read with all the others; a wait that fails is told of by the next reading.
             let began = Instant::now();

@@ -1,11 +1,7 @@
 //! Printing: results to stdout, everything else to stderr; failures with their exit code.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
-
-use tracing_subscriber::EnvFilter;
-
-use crate::admission::switches::LogLevel;
 
 /// Why a command ends with another code than 0.
 #[derive(Debug)]
@@ -41,6 +37,15 @@ impl Failure {
     }
 }
 
+/// A process that ends because a task that it cannot be without has panicked.
+pub(super) fn ended_by_fault(task: &'static str) -> Failure {
+    Failure::bad_result(format!(
+        "a fault of this program: {task} has panicked, and without it this process would only look as if it worked. \
+         It has ended as in a crash, which loses nothing that was acknowledged: start it again, and report what its log \
+         says of the panic"
+    ))
+}
+
 /// Prints a result to stdout. A reader that went away (a closed pipe) ends the printing, not the program.
 pub(super) fn print(text: &str) {
     let mut stdout = io::stdout().lock();
@@ -70,41 +75,4 @@ pub(super) fn print_or_json<T: serde::Serialize>(
     }
     print(&text(value));
     Ok(())
-}
-
-/// Chooses anew what is logged.
-pub(super) struct LogControl {
-    default: String,
-    reload: Box<dyn Fn(EnvFilter) + Send + Sync>,
-}
-
-impl LogControl {
-    /// Everything of this level and above; what it was started with for `Default`.
-    pub(super) fn set(&self, level: LogLevel) {
-        let filter = match level {
-            LogLevel::Default => filter(&self.default),
-            LogLevel::Error => EnvFilter::new("error"),
-            level => EnvFilter::new(format!("rushgate={},warn", level.name())),
-        };
-        (self.reload)(filter);
-    }
-}
-
-fn filter(default: &str) -> EnvFilter {
-    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default))
-}
-
-/// Logs go to stderr; `RUST_LOG` chooses, `default` otherwise. A second call in one process changes nothing.
-pub(super) fn start_logging(default: &str) -> LogControl {
-    let colours = io::stderr().is_terminal();
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter(default))
-        .with_ansi(colours)
-        .with_writer(io::stderr)
-        .with_filter_reloading();
-    let handle = subscriber.reload_handle();
-    let _ = subscriber.try_init();
-    // It fails only when there is nobody who logs.
-    let reload = Box::new(move |filter| drop(handle.reload(filter)));
-    LogControl { default: default.to_owned(), reload }
 }

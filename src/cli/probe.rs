@@ -4,7 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
+use super::log::LogCounts;
 use super::metric_text::{family, labelled, single};
+use super::process_metrics::put_process;
 use super::writer_metrics::put_payments;
 use crate::admin::probe::{
     Asked, Explanation, LastBuyView, ListedView, Probe, RiskView, SignedNotice, SwitchesView,
@@ -27,6 +29,7 @@ pub(super) struct ServeProbe {
     serving: OnceLock<Serving>,
     /// Where this process takes payments, because no writer does.
     payments: OnceLock<Payments>,
+    log: Option<LogCounts>,
 }
 
 #[derive(Debug)]
@@ -45,6 +48,10 @@ struct Serving {
 }
 
 impl ServeProbe {
+    pub(super) fn new(log: Option<LogCounts>) -> Self {
+        Self { log, ..Self::default() }
+    }
+
     /// The gateway is there.
     pub(super) fn serves(
         &self,
@@ -89,6 +96,7 @@ impl Probe for ServeProbe {
         if let Some(payments) = self.payments.get() {
             put_payments(&mut text, &payments.counters);
         }
+        put_process(&mut text, self.log.as_ref());
         let ready = u64::from(self.not_ready().is_empty());
         single(&mut text, "rushgate_ready", "gauge", "1 when clients may come", ready);
         text

@@ -12,7 +12,7 @@ use super::output::{print, print_json};
 use super::production::{mysql_options, redis_options};
 use super::reconcile_report::{json, text};
 use super::startup::runtime;
-use super::{Failure, output};
+use super::{Failure, log};
 use crate::config::{KeyFiles, StoreKind};
 use crate::orders::reconcile::{Reconciliation, Request, Stage, Watch};
 use crate::protocol::ActivityId;
@@ -34,7 +34,7 @@ pub(super) struct ReconcileArgs {
 
 /// Runs the command.
 pub(super) fn run(args: ReconcileArgs) -> Result<(), Failure> {
-    output::start_logging("warn");
+    log::start_logging("warn");
     runtime()?.block_on(reconcile(args))
 }
 

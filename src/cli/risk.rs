@@ -10,7 +10,7 @@ use super::risk_args::{AddArgs, ImportArgs, Kind, ListArgs, RemoveArgs, RiskComm
 use super::risk_import::{Defaults, entries, read};
 use super::risk_lists::{failed, line, place};
 use super::startup::runtime;
-use super::{Failure, output, risk_explain};
+use super::{Failure, log, risk_explain};
 use crate::admin::risk::{EntryView, Reason, RiskDone, RiskError, now_ms, until_ms};
 use crate::admission::risk::{Effect, Subject, SubjectError, SubjectKind};
 use crate::store::risk::{RiskStore, STEP_ENTRIES};
@@ -20,7 +20,7 @@ const AT_ONCE: usize = 20 * STEP_ENTRIES;
 
 /// Runs the command.
 pub(super) fn run(args: RiskArgs) -> Result<(), Failure> {
-    output::start_logging("warn");
+    log::start_logging("warn");
     runtime()?.block_on(dispatch(args.command))
 }
 

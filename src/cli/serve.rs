@@ -7,8 +7,9 @@ use clap::Args;
 use tokio::sync::watch;
 
 use super::admin_port::open_admin;
+use super::log::{LogControl, ProcessLog};
 use super::obedience::until_drain;
-use super::output::{LogControl, print, start_logging};
+use super::output::{ended_by_fault, print};
 use super::payments::payment_settings;
 use super::probe::ServeProbe;
 use super::production::open_shared_store;
@@ -24,7 +25,7 @@ use crate::orders::{PaymentSettings, PaymentTasks};
 use crate::store::crash_point;
 use crate::store::shared::{KeeperState, SharedStore};
 use crate::store::sql::SqliteStore;
-use crate::store::{GatewayStore, StoreError};
+use crate::store::{GatewayStore, StoreError, watched};
 
 /// Before a start that was interrupted is begun anew.
 const START_PAUSE: Duration = Duration::from_millis(500);
@@ -53,9 +54,9 @@ pub(super) fn run(args: ServeArgs) -> Result<(), Failure> {
         print("the configuration is fine");
         return Ok(());
     }
-    let log = start_logging("rushgate=info,warn");
+    let (log, control) = ProcessLog::start(&config.log, "rushgate=info,warn")?;
     crash_point::arm_from_environment().map_err(|error| Failure::cannot_start(error.to_string()))?;
-    gateway_runtime()?.block_on(serve(&config, &log))
+    gateway_runtime()?.block_on(serve(&config, (&log, &control)))
 }
 
 /// A store that a gateway serves from, and what is to be done when it has drained.
@@ -140,7 +141,7 @@ impl ServedStore for SharedStore {
     }
 }
 
-async fn serve(config: &Config, log: &LogControl) -> Result<(), Failure> {
+async fn serve(config: &Config, log: (&ProcessLog, &LogControl)) -> Result<(), Failure> {
     let has_one_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
     let settings = Settings { shares_runtime: has_one_core, ..gateway_settings(config)? };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), store = config.store.kind.name(), "starting");
@@ -152,14 +153,14 @@ async fn serve(config: &Config, log: &LogControl) -> Result<(), Failure> {
 
 async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>(
     config: &Config,
-    log: &LogControl,
+    (log, control): (&ProcessLog, &LogControl),
     settings: Settings,
     open: impl Fn() -> F,
 ) -> Result<(), Failure> {
     // Before anything else, so that a signal during the start is not lost.
     let mut stop = StopSignals::new()?;
     let payments = S::payment_settings(config)?;
-    let probe = Arc::new(ServeProbe::default());
+    let probe = Arc::new(ServeProbe::new(Some(log.counts())));
     let admin = open_admin(config.admin.listen, "admin.listen", &probe).await?;
     let started = tokio::select! {
         started = start(config, settings, open) => started,
@@ -169,6 +170,7 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
         }
     };
     let (gateway, store) = started?;
+    log.is_of("gateway", gateway.process().0);
     let gateway = probe.serves(gateway, store.keeper_state(), store.switch_place(), store.risk_place());
     let payments = payments.and_then(|settings| store.start_payments(settings));
     if let Some(payments) = &payments {
@@ -180,11 +182,13 @@ async fn serve_from<S: ServedStore, F: Future<Output = Result<Arc<S>, Failure>>>
     print(&format!("rushgate serves on {} (admin: {admin})", gateway.local_addr()));
     let reason = tokio::select! {
         signal = stop.next() => signal.to_owned(),
-        asked_by = until_drain(&gateway, log) => asked_by,
+        asked_by = until_drain(&gateway, control) => asked_by,
+        task = watched::broken() => return Err(ended_by_fault(task)),
     };
     tracing::info!(reason, unfinished = gateway.unfinished(), "draining; a second signal ends at once");
     let answered = tokio::select! {
         answered = gateway.drain() => answered,
+        task = watched::broken() => return Err(ended_by_fault(task)),
         signal = stop.next() => {
             return Err(Failure::bad_result(format!("second signal ({signal}): ended without draining")));
         }

@@ -11,7 +11,7 @@ use super::stop_signals::StopSignals;
 pub(super) use super::switch_args::SwitchArgs;
 use super::switch_args::{SetArgs, SwitchCommand};
 use super::times::time_text;
-use super::{Failure, output};
+use super::{Failure, log};
 use crate::admin::switches::{SetDone, SetRequest, SwitchPlace, SwitchView, set, views};
 use crate::admission::switches::SwitchKind;
 use crate::config::{Config, KeyFiles, StoreKind};
@@ -33,7 +33,7 @@ const BACK_OFF: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(super) fn run(args: SwitchArgs) -> Result<(), Failure> {
-    output::start_logging("warn");
+    log::start_logging("warn");
     runtime()?.block_on(dispatch(args.command))
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::admin_port::open_admin;
+use super::log::{LogControl, ProcessLog};
 use super::obedience::LogFollower;
-use super::output::{LogControl, print, start_logging};
+use super::output::{ended_by_fault, print};
 use super::payments::payment_settings;
 use super::production::{open_mysql, open_redis, patiently};
 use super::startup::runtime_of_all_cores;
@@ -18,6 +19,7 @@ use crate::config::{Config, KeyFiles, Payment, StoreKind};
 use crate::orders::{PaymentSettings, Settings, Stopped, Writer};
 use crate::store::crash_point;
 use crate::store::shared::Keeper;
+use crate::store::watched;
 
 /// Arguments of `writer`.
 #[derive(Debug, Args)]
@@ -49,18 +51,18 @@ pub(super) fn run(args: WriterArgs) -> Result<(), Failure> {
             "store.kind = \"sqlite\" settles its orders itself and needs no writer; for one, set store.kind = \"redis\"",
         ));
     }
-    let log = start_logging("rushgate=info,warn");
+    let (log, control) = ProcessLog::start(&config.log, "rushgate=info,warn")?;
     crash_point::arm_from_environment().map_err(|error| Failure::cannot_start(error.to_string()))?;
-    runtime_of_all_cores()?.block_on(write(&config, log))
+    runtime_of_all_cores()?.block_on(write(&config, &log, control))
 }
 
-async fn write(config: &Config, log: LogControl) -> Result<(), Failure> {
+async fn write(config: &Config, log: &ProcessLog, control: LogControl) -> Result<(), Failure> {
     // Before anything else, so that a signal during the start is not lost.
     let mut stop = StopSignals::new()?;
-    let probe = Arc::new(WriterProbe::default());
+    let probe = Arc::new(WriterProbe::new(log.counts()));
     let admin = open_admin(config.writer.admin_listen, "writer.admin_listen", &probe).await?;
     let started = tokio::select! {
-        started = start(config, &probe, log) => started,
+        started = start(config, &probe, log, control) => started,
         signal = stop.next() => {
             tracing::info!(signal, "ended before it worked");
             return Ok(());
@@ -68,11 +70,15 @@ async fn write(config: &Config, log: LogControl) -> Result<(), Failure> {
     };
     let writer = started?;
     print(&format!("rushgate writer {} works (admin: {admin})", writer.process().0));
-    let signal = stop.next().await;
+    let signal = tokio::select! {
+        signal = stop.next() => signal,
+        task = watched::broken() => return Err(ended_by_fault(task)),
+    };
     probe.stops();
     tracing::info!(signal, "finishing what was read; a second signal ends at once");
     let stopped = tokio::select! {
         stopped = writer.stop() => stopped,
+        task = watched::broken() => return Err(ended_by_fault(task)),
         signal = stop.next() => {
             return Err(Failure::bad_result(format!(
                 "second signal ({signal}): ended at once; what was read goes to another writer"
@@ -90,16 +96,22 @@ async fn write(config: &Config, log: LogControl) -> Result<(), Failure> {
     }
 }
 
-async fn start(config: &Config, probe: &WriterProbe, log: LogControl) -> Result<Writer, Failure> {
+async fn start(
+    config: &Config,
+    probe: &WriterProbe,
+    log: &ProcessLog,
+    control: LogControl,
+) -> Result<Writer, Failure> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
     let settings = settings(config)?;
     let (sql, redis) = (open_mysql(config).await?, open_redis(config).await?);
-    tokio::spawn(LogFollower::begin(redis.clone(), log).await.run());
+    tokio::spawn(LogFollower::begin(redis.clone(), control).await.run());
     let register = || Keeper::register_writer(redis.clone(), sql.clone());
     let (registration, keeper) = patiently(register, |_| true).await?;
     let state = keeper.state();
-    tokio::spawn(keeper.run());
+    tokio::spawn(watched::vital("the keeper", keeper.run()));
     let process = registration.process.0;
+    log.is_of("writer", process);
     tracing::info!(process, generation = registration.generation.0, "registered");
     let writer = Writer::start(redis, sql, registration, settings);
     probe.works(writer.counters(), state, writer.notices());

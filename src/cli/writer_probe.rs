@@ -5,8 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
+use super::log::LogCounts;
 use super::metric_text::single;
 use super::probe::put_keeper;
+use super::process_metrics::put_process;
 use super::writer_metrics::{put_counts, put_lags, put_payment_lags};
 use crate::admin::probe::{Probe, SignedNotice};
 use crate::orders::{Counters, Notices};
@@ -15,10 +17,11 @@ use crate::store::shared::KeeperState;
 use crate::store::sql::mysql::MySqlInstallation;
 
 /// The process's probe: it is asked from the start on, before there is a writer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct WriterProbe {
     working: OnceLock<Working>,
     stopping: AtomicBool,
+    log: LogCounts,
 }
 
 #[derive(Debug)]
@@ -29,6 +32,10 @@ struct Working {
 }
 
 impl WriterProbe {
+    pub(super) const fn new(log: LogCounts) -> Self {
+        Self { working: OnceLock::new(), stopping: AtomicBool::new(false), log }
+    }
+
     /// The writer is there.
     pub(super) fn works(
         &self,
@@ -68,6 +75,7 @@ impl Probe for WriterProbe {
             let help = "Units that are certainly too many or too few, over all SKUs";
             single(&mut text, "rushgate_units_off", "gauge", help, counters.units_off());
         }
+        put_process(&mut text, Some(&self.log));
         let ready = u64::from(self.not_ready().is_empty());
         single(&mut text, "rushgate_writer_ready", "gauge", "1 while it works", ready);
         text

@@ -11,7 +11,7 @@ use toml::Value;
 use super::Config;
 use super::rules::Fault;
 use super::sections::StoreKind;
-use super::text::format_duration;
+use super::text::{format_bytes, format_duration};
 use crate::admission::identity::TokenAlgorithm;
 
 /// A fault, and the keys it is about: the place named is that of the first that is not built in.
@@ -30,10 +30,22 @@ pub(super) fn faults(config: &Config) -> Vec<CrossFault> {
     behaviour(config, &mut faults);
     proxy(config, &mut faults);
     payment(config, &mut faults);
+    log(config, &mut faults);
     if config.store.kind == StoreKind::Redis {
         redis(config, &mut faults);
     }
     faults
+}
+
+fn log(config: &Config, faults: &mut Vec<CrossFault>) {
+    let log = &config.log;
+    let twice = log.file_bytes_max.saturating_mul(2);
+    if log.total_bytes_max < twice {
+        // Else what was put away would be deleted at once.
+        let why = format!("allowed: at least twice log.file_bytes_max, \"{}\"", format_bytes(twice));
+        let keys = ["log.total_bytes_max", "log.file_bytes_max"];
+        faults.push(fault(keys, format_bytes(log.total_bytes_max), &why));
+    }
 }
 
 fn payment(config: &Config, faults: &mut Vec<CrossFault>) {

@@ -14,6 +14,7 @@ mod clients;
 mod cross;
 mod flagging;
 mod load;
+mod log;
 mod password;
 mod problem;
 mod production;
@@ -30,6 +31,7 @@ use serde::{Deserialize, Serialize};
 pub use self::breaker::Breaker;
 pub use self::clients::{Clients, MinVersion};
 pub use self::flagging::{Behaviour, Devices, Effect};
+pub use self::log::Log;
 pub use self::password::PasswordError;
 pub use self::problem::{ConfigErrors, Origin, Problem};
 pub use self::production::{MySql, Payment, Redis, Writer};
@@ -49,6 +51,8 @@ pub struct Config {
     pub gateway: Gateway,
     /// The operators' HTTP listener.
     pub admin: Admin,
+    /// Where processes log.
+    pub log: Log,
     /// Where stock, orders and activities are kept.
     pub store: Store,
     /// The production store's Redis.

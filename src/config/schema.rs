@@ -25,9 +25,10 @@ const fn ms(from: u64, to: u64) -> Rule {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 16] = [
     "gateway",
     "admin",
+    "log",
     "store",
     "redis",
     "mysql",
@@ -64,6 +65,11 @@ pub(super) const KEYS: &[Key] = &[
     key("gateway.archive_lookups_per_s", Rule::Whole(1, 100_000)),
     key("gateway.worker_threads", Rule::Whole(0, 1_024)),
     key("admin.listen", Rule::AddressOrOff),
+    key("log.file", Rule::Text(0, 4_096)),
+    key("log.file_bytes_max", Rule::Size(64 << 10, 1 << 30)),
+    key("log.rotate_after", ms(MINUTE_MS, 365 * 24 * HOUR_MS)),
+    // At least what is written and one before it.
+    key("log.total_bytes_max", Rule::Size(128 << 10, 1 << 40)),
     key("store.kind", Rule::OneOf(&["sqlite", "redis"])),
     key("store.data_dir", Rule::Text(1, 4_096)),
     key("store.synchronous", Rule::OneOf(&["full", "normal"])),

@@ -26,6 +26,7 @@ mod embedded_payments;
 mod funnel;
 mod house;
 mod lease;
+mod logs;
 mod operators;
 mod payments;
 mod production;

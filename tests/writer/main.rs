@@ -19,6 +19,7 @@ mod crash_points;
 mod driving;
 mod house;
 mod outages;
+mod panics;
 mod payments;
 mod rate;
 mod reconcile;
