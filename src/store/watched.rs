@@ -199,7 +199,7 @@ mod tests {
             pauses.push(pause);
             now += pause + Duration::from_secs(1);
         }
-        assert_eq!(pauses[..3], [100, 200, 400].map(Duration::from_millis));
+        assert!(pauses.starts_with(&[100, 200, 400].map(Duration::from_millis)), "{pauses:?}");
         assert_eq!(pauses.last(), Some(&LONGEST_PAUSE));
         assert_eq!(back_off.broke_off(now + HEALTHY_AFTER), FIRST_PAUSE);
     }

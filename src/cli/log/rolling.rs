@@ -227,7 +227,7 @@ mod tests {
             let entries = fs::read_dir(self.dir.path()).unwrap().map(Result::unwrap);
             let mut files: Vec<_> = entries
                 .map(|entry| (entry.file_name().into_string().unwrap(), entry.path()))
-                .filter(|(name, _)| !name.ends_with(".lock"))
+                .filter(|(name, _)| name != "rushgate.log.lock")
                 .map(|(name, path)| (name, fs::read_to_string(path).unwrap()))
                 .collect();
             files.sort();

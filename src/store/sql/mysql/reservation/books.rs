@@ -80,6 +80,7 @@ pub(in super::super) async fn read_books(
     connection: &mut MySqlConnection,
     activity: ActivityId,
 ) -> Result<BTreeMap<SkuId, ReserveBooks>, Failure> {
+    type Figure = fn(&mut ReserveBooks) -> &mut i64;
     const LOADED: &str = "SELECT sku, CAST(SUM(IF(kind = 1, 1, -1) * CAST(applied AS SIGNED)) AS SIGNED) \
         FROM sql_loads WHERE activity = ? GROUP BY sku";
     const FREE: &str = "SELECT sku, CAST(SUM(free) AS SIGNED) FROM sql_stock WHERE activity = ? GROUP BY sku";
@@ -88,7 +89,7 @@ pub(in super::super) async fn read_books(
     const HELD: &str = "SELECT sku, CAST(SUM(quantity) AS SIGNED) FROM orders \
         WHERE activity = ? AND source = 2 AND state IN (1, 2, 3, 7) GROUP BY sku";
     let mut books: BTreeMap<SkuId, ReserveBooks> = BTreeMap::new();
-    let figures: [(&'static str, fn(&mut ReserveBooks) -> &mut i64); 4] = [
+    let figures: [(&'static str, Figure); 4] = [
         (LOADED, |books| &mut books.loaded),
         (FREE, |books| &mut books.free),
         (MOVING, |books| &mut books.moving),
