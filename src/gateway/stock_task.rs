@@ -341,13 +341,17 @@ impl<S: ReservationStore> StockTask<S> {
         for calls in self.store.together(sent) {
             let (store, arrivals) = (Arc::clone(&self.store), arrivals.clone());
             tokio::spawn(async move {
-                crash_point::pass("gateway.before_call");
-                let replies = watched::caught("a call to the store", store.call_together(&calls)).await;
+                let called = async {
+                    crash_point::pass("gateway.before_call");
+                    let replies = store.call_together(&calls).await;
+                    crash_point::pass("gateway.after_reply");
+                    replies
+                };
+                let replies = watched::caught("a call to the store", called).await;
                 let replies = replies.unwrap_or_else(|panicked| {
                     let error = StoreError::from(panicked);
                     calls.iter().map(|_| Err(error.clone())).collect()
                 });
-                crash_point::pass("gateway.after_reply");
                 for (call, reply) in calls.into_iter().zip(replies) {
                     let _ = arrivals.send(Arrival::Answered { call, reply }).await;
                 }

@@ -28,6 +28,7 @@ mod house;
 mod lease;
 mod logs;
 mod operators;
+mod panics;
 mod payments;
 mod production;
 mod rate_switches;
