@@ -52,8 +52,14 @@ pub(super) async fn read(
         let ours = ours.filter(|(_, mark)| mark.sku.activity == activity);
         unfinished.extend(ours.map(|(user, mark)| ((user, mark.order), mark)));
     }
-    watch.at(Stage::Database, 0, 1);
-    let sql = sql.books(activity).await?;
+    // As many orders as marks, or nearly.
+    let marks = shards.iter().fold(0_usize, |sum, books: &ShardBooks| sum.saturating_add(books.marks.len()));
+    let read = |orders: usize| {
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        watch.at(Stage::Database, count(orders), count(marks.max(orders)));
+    };
+    read(0);
+    let sql = sql.books_watched(activity, &read).await?;
     let generations: HashSet<Gen> = shards
         .iter()
         .map(|books| books.generation)

@@ -19,6 +19,9 @@ use crate::store::StoreError;
 /// For everything of one activity; a million orders take seconds.
 const BOOKS_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// Orders read at a time.
+const PAGE_ROWS: u16 = 20_000;
+
 /// An order, or what the ledger says of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacedOrder {
@@ -98,7 +101,16 @@ pub struct StockDue {
 impl MySqlInstallation {
     /// Everything of one activity.
     pub async fn books(&self, activity: ActivityId) -> Result<SqlBooks, StoreError> {
-        retried!(BOOKS_TIMEOUT; self.read_books(activity))
+        self.books_watched(activity, &|_| {}).await
+    }
+
+    /// The same; `read` is told how many orders were read by now.
+    pub async fn books_watched(
+        &self,
+        activity: ActivityId,
+        read: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<SqlBooks, StoreError> {
+        retried!(BOOKS_TIMEOUT; self.read_books(activity, read))
     }
 
     /// What the units of every SKU in Redis have to add up to, of activities that are loaded or ending; and the
@@ -107,7 +119,11 @@ impl MySqlInstallation {
         retried!(self.options.call_timeout; self.read_stock_due())
     }
 
-    async fn read_books(&self, activity: ActivityId) -> Result<SqlBooks, Failure> {
+    async fn read_books(
+        &self,
+        activity: ActivityId,
+        read: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<SqlBooks, Failure> {
         let mut transaction = self.repeatable_read().await?;
         let connection = &mut *transaction;
         let generation: u64 =
@@ -119,7 +135,7 @@ impl MySqlInstallation {
         let books = SqlBooks {
             generation: Gen(generation),
             state: state.map(ActivityState::of).transpose()?,
-            orders: orders(connection, activity).await?,
+            orders: orders(connection, activity, read).await?,
             ledger: ledger(connection, activity).await?,
             loads: loads(connection, activity).await?,
             stock: stock(connection, activity).await?,
@@ -172,15 +188,39 @@ fn placed((shard, user, mark): (ShardId, UserId, Mark)) -> PlacedOrder {
     PlacedOrder { shard, user, mark }
 }
 
-async fn orders(connection: &mut MySqlConnection, activity: ActivityId) -> Result<Vec<PlacedOrder>, Failure> {
-    let rows: Vec<PlacedMarkRow> = sqlx::query_as(
-        "SELECT shard, user, number, activity, sku, quantity, attempt, state, pay_by_ms \
-         FROM orders WHERE activity = ? AND source = 1",
-    )
-    .bind(activity.0)
-    .fetch_all(connection)
-    .await?;
-    rows.into_iter().map(|row| placed_mark(row).map(placed)).collect()
+/// Page by page, so that rows as they come from the server are not all held beside what is made of them.
+async fn orders(
+    connection: &mut MySqlConnection,
+    activity: ActivityId,
+    read: &(dyn Fn(usize) + Send + Sync),
+) -> Result<Vec<PlacedOrder>, Failure> {
+    let (mut orders, mut after) = (Vec::new(), 0_u64);
+    loop {
+        let mut rows: Vec<PlacedMarkRow> = sqlx::query_as(
+            "SELECT shard, user, number, activity, sku, quantity, attempt, state, pay_by_ms \
+             FROM orders FORCE INDEX (orders_attempt) WHERE activity = ? AND user > ? AND source = 1 \
+             ORDER BY user LIMIT ?",
+        )
+        .bind(activity.0)
+        .bind(after)
+        .bind(PAGE_ROWS)
+        .fetch_all(&mut *connection)
+        .await?;
+        let is_last = rows.len() < usize::from(PAGE_ROWS);
+        // Whose orders may go on behind the page comes whole with the next one: nobody has a page of them.
+        let last = rows.last().map(|row| row.1);
+        if let Some(last) = last.filter(|_| !is_last) {
+            rows.retain(|row| row.1 != last);
+        }
+        after = rows.last().map_or(after, |row| row.1);
+        for row in rows {
+            orders.push(placed(placed_mark(row)?));
+        }
+        read(orders.len());
+        if is_last {
+            return Ok(orders);
+        }
+    }
 }
 
 async fn ledger(connection: &mut MySqlConnection, activity: ActivityId) -> Result<Vec<LedgerRow>, Failure> {
