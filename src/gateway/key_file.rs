@@ -14,6 +14,7 @@ use std::{fs, io, thread};
 use super::Core;
 use super::counters::{Event, Sheet};
 use crate::admission::identity::{KeyChanges, KeyError, KeyName};
+use crate::store::watched;
 
 /// How often the file is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -63,7 +64,11 @@ pub(super) fn follow(core: &Arc<Core>) -> io::Result<()> {
         loop {
             thread::sleep(LOOK_INTERVAL);
             let Some(core) = Weak::upgrade(&core) else { return };
-            follower.look(&core, &sheet, &path);
+            let look = || follower.look(&core, &sheet, &path);
+            // At the next look all of it is read again.
+            if watched::caught_now("following the file with token keys", look).is_err() {
+                follower = Follower::default();
+            }
         }
     };
     thread::Builder::new().name("rushgate-keys".to_owned()).spawn(follow).map(drop)

@@ -81,11 +81,18 @@ pub async fn caught<F: Future>(task: &'static str, future: F) -> Result<F::Outpu
             Err(payload) => Poll::Ready(Err(payload)),
         }
     });
-    polled.await.map_err(|payload| {
-        let panicked = Panicked { task, payload };
-        tracing::error!(task, panic = panicked.said(), "a task has panicked, by a fault of this program");
-        panicked
-    })
+    polled.await.map_err(|payload| told(task, payload))
+}
+
+/// The same of work that waits for nothing, on a thread of its own.
+pub fn caught_now<T>(task: &'static str, work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| told(task, payload))
+}
+
+fn told(task: &'static str, payload: Box<dyn Any + Send>) -> Panicked {
+    let panicked = Panicked { task, payload };
+    tracing::error!(task, panic = panicked.said(), "a task has panicked, by a fault of this program");
+    panicked
 }
 
 /// A step of a task that asks a store: a panic is an answer that did not come.

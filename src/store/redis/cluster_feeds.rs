@@ -20,7 +20,7 @@ use super::streams::{BLOCK_MAX, RawEntry, blocking, streams, until};
 use super::trouble;
 use crate::stock::calls::{Gen, ShardId};
 use crate::store::failures::{Failures, Say};
-use crate::store::{FeedPositions, FeedRead, StoreError};
+use crate::store::{FeedPositions, FeedRead, StoreError, watched};
 
 /// A call waits so long for news while a shard is away, whatever its caller wants: nothing is complete anyway. So it does
 /// when no shard can be followed.
@@ -102,7 +102,10 @@ impl RedisShards {
             return;
         }
         let (this, round) = (self.clone(), state.round);
-        state.asked.spawn(async move { (shard, round, this.entries_after(shard, position).await) });
+        state.asked.spawn(async move {
+            let entries = watched::answered("reading a feed", this.entries_after(shard, position)).await;
+            (shard, round, entries)
+        });
     }
 
     async fn entries_after(&self, shard: ShardId, position: (Gen, u64)) -> Result<Vec<RawEntry>, StoreError> {
@@ -205,12 +208,13 @@ impl RedisShards {
         let command = read(&self.inner.keys, &[(shard, position)], Some(block));
         let within = self.inner.options.call_timeout;
         state.reads.spawn(async move {
-            let answer = blocking(&link, command, block, within).await;
-            let read = answer
-                .map_err(|error| trouble::told(&error, "a feed", &link.node))
-                .and_then(|answer| streams(answer).map_err(|problem| malformed("a feed", shard, problem)))
-                .map(|streams| streams.into_iter().flat_map(|(_, entries)| entries).collect());
-            (shard, position, read)
+            let read = async {
+                let answer = blocking(&link, command, block, within).await;
+                let answer = answer.map_err(|error| trouble::told(&error, "a feed", &link.node))?;
+                let streams = streams(answer).map_err(|problem| malformed("a feed", shard, problem))?;
+                Ok(streams.into_iter().flat_map(|(_, entries)| entries).collect())
+            };
+            (shard, position, watched::answered("following a feed", read).await)
         });
     }
 }

@@ -23,7 +23,7 @@ use super::streams::{BLOCK_MAX, RawEntry, entry_id, put_block, streams, until};
 use super::trouble::{self, Remedy};
 use super::types::{Backlog, ClaimCursor, Claimed, Delivered, Entry, EntryId};
 use crate::stock::calls::{Gen, ShardId};
-use crate::store::StoreError;
+use crate::store::{StoreError, watched};
 
 /// Entries dropped by one trim, so that none holds Redis up.
 const TRIMMED_MAX: u64 = 10_000;
@@ -54,7 +54,9 @@ impl RedisShards {
                     count,
                 };
                 let block = until(deadline).min(BLOCK_MAX);
-                reader.running.spawn(async move { (number, read.run(block).await) });
+                reader.running.spawn(async move {
+                    (number, watched::answered("reading entries of the feeds", read.run(block)).await)
+                });
             }
             // A read ends by itself soon after the deadline; without a wait it must be let answer.
             let patience =
