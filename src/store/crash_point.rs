@@ -44,6 +44,9 @@ pub const ALL: &[&str] = &[
     "writer.after_asked",
     "writer.before_overdue_closed",
     "writer.after_overdue_closed",
+    "writer.after_paid_answer",
+    "writer.after_cancel_closed",
+    "writer.after_cancels",
     "writer.before_end",
     "writer.after_end",
     "writer.after_archived",
@@ -54,9 +57,9 @@ pub const ALL: &[&str] = &[
     "writer.after_forget_recoveries",
 ];
 
-/// Those of them that only payments pass: tests of the writer kill it at each, which no rehearsed sale does, for its
-/// users pay nothing.
-pub const OF_PAYMENTS: [&str; 7] = [
+/// Those of them that only orders pass that are paid, cancelled or not paid in time: tests of the writer kill it at each, and
+/// a drill in which orders are paid; a sale in which nobody pays passes none.
+pub const OF_PAYMENTS: [&str; 10] = [
     "writer.before_payment",
     "writer.after_payment",
     "writer.after_parked",
@@ -64,6 +67,9 @@ pub const OF_PAYMENTS: [&str; 7] = [
     "writer.after_asked",
     "writer.before_overdue_closed",
     "writer.after_overdue_closed",
+    "writer.after_paid_answer",
+    "writer.after_cancel_closed",
+    "writer.after_cancels",
 ];
 
 static ARMED: AtomicBool = AtomicBool::new(false);

@@ -82,6 +82,12 @@ impl World {
         shared_mariadb().await.sql(&sql).await.unwrap();
     }
 
+    async fn time_out_of(&self, order: OrderNumber) {
+        let sql = "UPDATE {}.orders SET pay_by_ms = pay_by_ms - 1000000 WHERE number = ";
+        let sql = format!("{}{order}", sql.replace("{}", &self.database.name));
+        shared_mariadb().await.sql(&sql).await.unwrap();
+    }
+
     pub(crate) async fn now_ms(&self) -> u64 {
         self.redis.time().await.unwrap().as_millis() as u64
     }
@@ -367,7 +373,8 @@ async fn rule_14_a_crash_at_a_payment_or_a_close_leaves_one_outcome() {
     WriterProcess::working(&world, "").settled_by(&world).await;
     let rows = world.order_rows().await;
     let now_ms = world.now_ms().await;
-    let [before, after, when_parked, when_overdue @ ..] = crash_point::OF_PAYMENTS;
+    let [before, after, when_parked, when_overdue @ .., paid_answer, cancel_closed, cancels] =
+        crash_point::OF_PAYMENTS;
     for (nth, point) in [before, after].into_iter().enumerate() {
         let mut writer = WriterProcess::start(&world, &payments.config(""), Some(point)).works();
         let target: Target = writer.url().parse().unwrap();
@@ -379,6 +386,14 @@ async fn rule_14_a_crash_at_a_payment_or_a_close_leaves_one_outcome() {
     parked.crashed();
     let centre = payments.centre(PayFaults::default(), &[]).await;
     let config = payments.config(&format!("http://{}", centre.address()));
+    // Paid there, and no notice comes of it: that is heard when the order is overdue.
+    assert_eq!(buyer_pays(&centre, &payments.keys, rows[2].1.order).await, 200);
+    world.time_out_of(rows[2].1.order).await;
+    WriterProcess::start(&world, &config, Some(paid_answer)).crashed();
+    world.sql.keep_cancel(rows[3].0, rows[3].1.order).await.unwrap();
+    for point in [cancel_closed, cancels] {
+        WriterProcess::start(&world, &payments.config(""), Some(point)).crashed();
+    }
     world.time_out().await;
     for point in when_overdue {
         WriterProcess::start(&world, &config, Some(point)).crashed();
@@ -391,7 +406,11 @@ async fn rule_14_a_crash_at_a_payment_or_a_close_leaves_one_outcome() {
         let (status, answer) = payments.tell(&writer, now_ms, body).await;
         assert!(status == 200, "{answer}");
     }
-    assert_eq!(world.in_state(OrderState::Paid).await, 1, "the one whose transaction was committed");
+    assert_eq!(
+        world.in_state(OrderState::Paid).await,
+        2,
+        "the one that was committed, the one that was answered"
+    );
     assert_eq!(world.in_state(OrderState::RefundDue).await, 1, "the other came after the close");
     world.all_is_over(1000).await;
     writer.stopped();

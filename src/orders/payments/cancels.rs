@@ -7,6 +7,7 @@ use crate::orders::context::Context;
 use crate::orders::counters::Count;
 use crate::protocol::OrderNumber;
 use crate::store::StoreError;
+use crate::store::crash_point;
 
 /// Cancels in one step.
 const PAGE: u32 = 256;
@@ -24,6 +25,7 @@ impl Chore for Cancels {
 
     async fn step(&mut self, context: &Context) -> Result<Next, StoreError> {
         let applied = context.sql.apply_cancels(self.after.unwrap_or(OrderNumber(0)), PAGE).await?;
+        crash_point::pass("writer.after_cancels");
         context.counters.add(Count::Cancelled, applied.closed);
         self.after = applied.next;
         Ok(if applied.next.is_some() { Next::AtOnce } else { Next::Later })

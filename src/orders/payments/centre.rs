@@ -1,5 +1,6 @@
 //! The payment centre as it is asked: one signed question about many orders.
 
+use std::future::Future;
 use std::time::Duration;
 
 use crate::payment::http::{PostError, Target, post};
@@ -8,7 +9,7 @@ use crate::protocol::OrderNumber;
 
 /// Why nothing is known of the orders of a question.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AskError {
+pub(in crate::orders) enum AskError {
     #[error("{0}")]
     Post(#[from] PostError),
     #[error("{0}")]
@@ -17,17 +18,26 @@ pub(super) enum AskError {
     Status(u16),
 }
 
+/// Who is asked to close orders; what it says of each. It is asked again where no answer came: closing twice is closing once.
+pub(in crate::orders) trait AskToClose: Send + Sync + 'static {
+    /// Asks once, about many orders.
+    fn ask_to_close(
+        &self,
+        orders: &[OrderNumber],
+        now_ms: u64,
+    ) -> impl Future<Output = Result<Vec<(OrderNumber, Asked)>, AskError>> + Send;
+}
+
 /// Where it is, and how it is asked.
 #[derive(Clone, Debug)]
-pub(super) struct Centre {
+pub(in crate::orders) struct Centre {
     pub(super) target: Target,
     pub(super) keys: Keys,
     pub(super) patience: Duration,
 }
 
-impl Centre {
-    /// Asks to close orders; what it says of each. It is asked again where no answer came: closing twice is closing once.
-    pub(super) async fn ask_to_close(
+impl AskToClose for Centre {
+    async fn ask_to_close(
         &self,
         orders: &[OrderNumber],
         now_ms: u64,

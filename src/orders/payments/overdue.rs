@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::PaymentSettings;
 use super::alarms::Alarms;
-use super::centre::{AskError, Centre};
+use super::centre::{AskError, AskToClose, Centre};
 use super::life::Life;
 use super::notices::tell_refund;
 use crate::orders::chore::{Chore, Next};
@@ -30,15 +30,15 @@ const CALL_EVERY: Duration = Duration::from_secs(60);
 
 /// One of the tasks.
 #[derive(Debug)]
-pub(in crate::orders) struct Overdues {
-    centre: Centre,
+pub(in crate::orders) struct Overdues<C = Centre> {
+    centre: C,
     pause: Duration,
     told: Arc<Mutex<Told>>,
 }
 
 /// What the tasks of a writer have told, together: what one has complained of, another finds mended.
 #[derive(Debug, Default)]
-struct Told {
+pub(in crate::orders) struct Told {
     silent: Failures,
     alarms: Alarms,
     /// When somebody was called the last time because nothing is known of an order.
@@ -61,8 +61,15 @@ impl Overdues {
         };
         let centre = Centre { target, keys, patience: payments.ask_timeout };
         let told = Arc::default();
-        let task = |_| Self { centre: centre.clone(), pause: FIRST_PAUSE, told: Arc::clone(&told) };
+        let task = |_| Self::asking(centre.clone(), Arc::clone(&told));
         (0..payments.asks_in_flight).map(task).collect()
+    }
+}
+
+impl<C: AskToClose> Overdues<C> {
+    /// One that asks there.
+    pub(in crate::orders) const fn asking(centre: C, told: Arc<Mutex<Told>>) -> Self {
+        Self { centre, pause: FIRST_PAUSE, told }
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -140,6 +147,7 @@ impl Overdues {
         payment: &Payment,
     ) -> Result<(), StoreError> {
         let notice = context.store.take_answered_payment(payment).await?;
+        crash_point::pass("writer.after_paid_answer");
         context.counters.add(Count::AskedPaid, 1);
         let (id, order, answer) = (payment.id.as_str(), payment.order, Answer::from(notice));
         if let Answer::Kept { state: PaymentState::Applied, .. } = answer {
@@ -176,7 +184,7 @@ impl Overdues {
     }
 }
 
-impl<S: PaymentStore> Chore<Life<S>> for Overdues {
+impl<S: PaymentStore, C: AskToClose> Chore<Life<S>> for Overdues<C> {
     const WHAT: &'static str = "closing orders that were not paid in time";
     const INTERVAL: Duration = Duration::from_millis(500);
 

@@ -9,6 +9,7 @@ use super::reservation::MySqlStore;
 use super::{CloseOutcome, MySqlInstallation};
 use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::store::StoreError;
+use crate::store::crash_point;
 
 const REASON: &str = "cancelled by the user";
 
@@ -44,6 +45,7 @@ impl MySqlInstallation {
                 Some(OrderState::Reserved | OrderState::Recorded) => false,
                 Some(OrderState::PendingPayment) => {
                     let closed = self.close_cancelled(order, source == Some(1)).await?;
+                    crash_point::pass("writer.after_cancel_closed");
                     applied.closed = applied.closed.saturating_add(u64::from(closed));
                     true
                 }
