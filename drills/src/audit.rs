@@ -1,6 +1,7 @@
 //! What has to be equal when everything has recovered: stock per SKU and shard, marks and orders, and what everybody
 //! was told. Pure; reads nothing.
 
+mod money;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,8 @@ use rushgate::protocol::{Order, Status};
 use crate::redis_side::{Counters, ShardSide};
 use crate::sql_side::{OrderRow, SqlSide, is_live};
 use crate::told::{Told, UserTold};
+
+pub(crate) use money::{Figures, Money, closed_rightly};
 
 /// `OrderState::Failed` on the wire.
 const FAILED: u8 = 5;
@@ -61,6 +64,8 @@ pub(crate) struct Evidence<'a> {
     /// What each gateway answers at the end, by gateway and user.
     pub(crate) results: &'a BTreeMap<usize, BTreeMap<u64, Option<Order>>>,
     pub(crate) promise: &'a Promise,
+    /// Where orders are paid.
+    pub(crate) money: Option<&'a Money<'a>>,
 }
 
 /// What the audit found.
@@ -74,6 +79,8 @@ pub(crate) struct Audited {
     pub(crate) units_sold: u64,
     pub(crate) unconfirmed: u64,
     pub(crate) pushed: u64,
+    /// Where orders are paid.
+    pub(crate) figures: Option<Figures>,
 }
 
 impl Audited {
@@ -104,6 +111,7 @@ pub(crate) fn audit(evidence: &Evidence<'_>) -> Audited {
     audited.add("sold out", false_sold_out(evidence));
     audited.add("RESULT", results(evidence));
     audited.add("unanswered", unanswered(evidence));
+    money::audit(evidence, &mut audited);
     if evidence.sql.dead_letters != evidence.promise.dead_letters {
         audited.violations.push(format!("{} dead letters", evidence.sql.dead_letters));
     }
@@ -252,7 +260,7 @@ fn one_live_order(evidence: &Evidence<'_>) -> Vec<String> {
 /// Every number that a user was told is one order of his, or an explicit FAILED where the promise allows it.
 fn promises(evidence: &Evidence<'_>, promised: &mut u64, kept: &mut u64) -> Vec<String> {
     let mut wrong = Vec::new();
-    let of_reserve = evidence.sql.orders.values().filter(|order| order.is_of_reserve && order.is_live());
+    let of_reserve = evidence.sql.orders.values().filter(|order| order.is_of_reserve);
     let has_of_reserve: BTreeSet<u64> = of_reserve.map(|order| order.user).collect();
     for (user, told) in &evidence.told.users {
         for number in told.promised() {

@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::error::{DrillError, Result};
 use crate::layout::ACTIVITY;
 use crate::shop::Shop;
+use crate::till::Door;
 use crate::told::{Asked, Heard, Told, UserTold, order_in};
 
 const TOKEN_VALID_FOR: Duration = Duration::from_secs(86_400);
@@ -73,6 +74,8 @@ impl Crowd {
 struct Book {
     by_user: Mutex<BTreeMap<u64, Vec<Heard>>>,
     next_place: AtomicU64,
+    /// To where orders are paid.
+    till: Option<Door>,
 }
 
 impl Book {
@@ -81,6 +84,9 @@ impl Book {
     }
 
     fn note(&self, user: u64, heard: Heard) {
+        if let (Some(till), Some(order)) = (&self.till, &heard.order) {
+            till.hear(user, order);
+        }
         let place = self.next_place.fetch_add(1, Ordering::Relaxed);
         self.lock().entry(user).or_default().push(Heard { place, ..heard });
     }
@@ -119,7 +125,8 @@ impl Sale {
         for addr in &addrs {
             is_open(&minter, *addr).await?;
         }
-        let book = Arc::new(Book::default());
+        let till = shop.till.as_ref().map(crate::till::Till::door);
+        let book = Arc::new(Book { till, ..Book::default() });
         let (count, queued) = watch::channel(0);
         let mut sale = Self {
             buying: JoinSet::new(),
@@ -151,6 +158,7 @@ impl Sale {
             let (book, count) = (Arc::clone(&sale.book), count.clone());
             sale.buying.spawn(async move {
                 let end = buy(&client, &part, !has_own, &book, &count).await;
+                cancel(&client, part.user, !has_own, &book, &end).await;
                 let told =
                     UserTold { sku: part.sku, quantity: part.quantity, gateway, heard: Vec::new(), end };
                 (part.user, told)
@@ -277,6 +285,14 @@ async fn buy(
     match client.buy_until_final(&purchase, patience, &mut observe).await {
         again @ (Outcome::Won(_) | Outcome::Unknown) => again,
         _ => end,
+    }
+}
+
+/// Whoever holds an order and does not want it any more says so.
+async fn cancel(client: &Client, user: u64, is_service: bool, book: &Book, end: &Outcome) {
+    if let (Some(till), Outcome::Won(order)) = (&book.till, end) {
+        let of_user = OnBehalf { user: UserId(user), client_addr: None, device: None, claims: None };
+        till.cancel(client, is_service.then_some(&of_user), user, order.number).await;
     }
 }
 

@@ -4,3 +4,5 @@
 pub(crate) const ACTIVITY: u32 = 7;
 /// Shards of an installation.
 pub(crate) const SHARDS: usize = 16;
+/// What a unit of any SKU costs.
+pub(crate) const PRICE_MINOR: u64 = 999;

@@ -13,6 +13,7 @@ mod drills;
 mod error;
 mod layout;
 mod output;
+mod pay_side;
 mod program;
 mod redis_side;
 mod report;
@@ -20,6 +21,7 @@ mod settled;
 mod shop;
 mod sql_side;
 mod stock_servers;
+mod till;
 mod told;
 
 use std::process::ExitCode;

@@ -119,6 +119,7 @@ async fn one(premises: &Arc<Premises>, drill: Drill, seed: u64, logs: bool) -> R
         units_sold: 0,
         unconfirmed: 0,
         pushed: 0,
+        figures: None,
         closed_ms: None,
         notes: Vec::new(),
         took: begun.elapsed(),
@@ -140,6 +141,7 @@ async fn one(premises: &Arc<Premises>, drill: Drill, seed: u64, logs: bool) -> R
             run.violations = audited.violations;
             (run.promised, run.kept, run.units_sold) = (audited.promised, audited.kept, audited.units_sold);
             (run.unconfirmed, run.pushed) = (audited.unconfirmed, audited.pushed);
+            run.figures = audited.figures;
             (run.closed_ms, run.notes) = (ended.closed_ms, ended.notes);
         }
         Err(error) => run.violations.push(format!("could not be carried out: {error}")),

@@ -27,6 +27,8 @@ pub(crate) struct Program {
     name: String,
     binary: PathBuf,
     arguments: Vec<String>,
+    /// Set besides what every process has.
+    environment: Vec<(String, String)>,
     log: PathBuf,
     /// Bytes of the log before this start.
     log_from: usize,
@@ -40,6 +42,7 @@ impl Program {
             name: name.to_owned(),
             binary: binary.to_owned(),
             arguments,
+            environment: Vec::new(),
             log: folder.join(format!("{name}.log")),
             log_from: 0,
             child: None,
@@ -48,6 +51,16 @@ impl Program {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its wall clock is ahead of the machine's, from its next start on.
+    pub(crate) fn set_clock_ahead(&mut self, by: Duration) -> Result<()> {
+        let preload = fake_time_library()?;
+        let ahead = format!("+{}s", by.as_secs());
+        let variables =
+            [("LD_PRELOAD", preload.as_str()), ("FAKETIME_DONT_FAKE_MONOTONIC", "1"), ("FAKETIME", &ahead)];
+        self.environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        Ok(())
     }
 
     /// Starts it; `crash_point` is where it is to die, if anywhere.
@@ -59,7 +72,7 @@ impl Program {
             .map_err(DrillError::io(format!("opening {}", self.log.display())))?;
         let mut command = Command::new(&self.binary);
         command.args(&self.arguments).env_clear().stdin(Stdio::null()).stdout(out).stderr(err);
-        command.env("RUST_BACKTRACE", "1");
+        command.env("RUST_BACKTRACE", "1").envs(self.environment.iter().cloned());
         command.envs(crash_point.map(|name| ("RUSHGATE_CRASH_POINT", name)));
         command.process_group(0);
         let child = command.spawn().map_err(DrillError::io(format!("starting {}", self.binary.display())))?;
@@ -198,6 +211,18 @@ impl Program {
         let from = lines.len().saturating_sub(TAIL_LINES);
         lines.get(from..).unwrap_or_default().join("\n")
     }
+}
+
+/// Debian puts it into the architecture's folder.
+fn fake_time_library() -> Result<String> {
+    let folders = fs::read_dir("/usr/lib").map_err(DrillError::io("looking for libfaketime"))?;
+    let folders = folders.filter_map(std::result::Result::ok).map(|entry| entry.path());
+    let library = folders
+        .flat_map(|folder| [folder.join("faketime"), folder])
+        .map(|folder| folder.join("libfaketimeMT.so.1"))
+        .find(|library| library.exists());
+    let missing = || DrillError::Malformed("no libfaketime; apt-get install faketime".to_owned());
+    library.map(|library| library.display().to_string()).ok_or_else(missing)
 }
 
 /// Whether it has ended and is not reaped yet.

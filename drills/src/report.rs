@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::audit::Figures;
 use crate::drills::Drill;
 
 /// One run of one drill.
@@ -21,6 +22,8 @@ pub(crate) struct Run {
     pub(crate) units_sold: u64,
     pub(crate) unconfirmed: u64,
     pub(crate) pushed: u64,
+    /// Where orders are paid.
+    pub(crate) figures: Option<Figures>,
     /// How long shards were closed, the longest time.
     pub(crate) closed_ms: Option<u64>,
     /// What else it measured.
@@ -43,6 +46,12 @@ impl Run {
         if let Some(closed_ms) = self.closed_ms {
             let _ = write!(line, ", shards closed {closed_ms} ms");
         }
+        if let Some(Figures { paid, closed, restocked, refund_due }) = self.figures {
+            let _ = write!(
+                line,
+                "\n    {paid} paid, {closed} closed, {restocked} units restocked, {refund_due} refund due"
+            );
+        }
         for note in &self.notes {
             let _ = write!(line, "\n    {note}");
         }
@@ -62,6 +71,9 @@ impl Run {
             "drill": self.drill.name(), "seed": self.seed, "violations": self.violations,
             "promised": self.promised, "kept": self.kept, "units_sold": self.units_sold,
             "unconfirmed": self.unconfirmed, "pushed": self.pushed, "closed_ms": self.closed_ms,
+            "paid": self.figures.map(|figures| figures.paid), "closed": self.figures.map(|figures| figures.closed),
+            "restocked": self.figures.map(|figures| figures.restocked),
+            "refund_due": self.figures.map(|figures| figures.refund_due),
             "notes": self.notes, "seconds": self.took.as_secs_f64(),
         })
     }

@@ -1,4 +1,5 @@
-//! Waiting until nothing is under way any more: shards open, feeds drained, nothing owed by SQL, nothing in transit.
+//! Waiting until nothing is under way any more: shards open, feeds drained, nothing owed by SQL, nothing in transit;
+//! and where orders are paid, each paid or closed.
 
 use std::time::Duration;
 
@@ -37,6 +38,9 @@ async fn unfinished(shop: &Shop) -> Result<Vec<String>> {
     let mut unfinished = Vec::new();
     if owed != Owed::default() {
         unfinished.push(format!("SQL still owes {owed:?}"));
+    }
+    if let Some(till) = &shop.till {
+        unfinished.extend(till.unfinished(&shop.database).await?);
     }
     let shards = redis_side::read(shop).await?;
     for (nth, shard) in shards.iter().enumerate() {

@@ -15,10 +15,11 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::error::{DrillError, Result};
-use crate::layout::{ACTIVITY, SHARDS};
+use crate::layout::{ACTIVITY, PRICE_MINOR, SHARDS};
 use crate::program::Program;
 use crate::sql_side;
 use crate::stock_servers::{RedisPlan, StockServers};
+use crate::till::{PayPlan, Till};
 
 /// Every key begins so.
 const PREFIX: &str = "drill";
@@ -45,6 +46,10 @@ pub(crate) struct ShopPlan {
     pub(crate) writer_rows_per_s: u32,
     /// From its creation to its opening.
     pub(crate) opens_in: Duration,
+    /// Orders are paid, or closed; none: nobody pays, and nothing is closed in a drill's time.
+    pub(crate) pay: Option<PayPlan>,
+    /// By so much the clocks of gateway 0 and writer 0 are ahead.
+    pub(crate) clocks_ahead: Duration,
 }
 
 impl Default for ShopPlan {
@@ -59,6 +64,8 @@ impl Default for ShopPlan {
             can_be_split: false,
             writer_rows_per_s: 0,
             opens_in: Duration::from_millis(600),
+            pay: None,
+            clocks_ahead: Duration::ZERO,
         }
     }
 }
@@ -78,6 +85,7 @@ pub(crate) struct Shop {
     // Dropped in this order: clients of servers first, then the folder.
     pub(crate) gateways: Vec<Program>,
     pub(crate) writers: Vec<Program>,
+    pub(crate) till: Option<Till>,
     pub(crate) link: Option<FaultyLink>,
     pub(crate) sql_link: Option<FaultyLink>,
     pub(crate) link_of_others: Option<FaultyLink>,
@@ -87,6 +95,8 @@ pub(crate) struct Shop {
     pub(crate) premises: Arc<Premises>,
     pub(crate) plan: ShopPlan,
     ports: Vec<ReservedPort>,
+    /// Where writers are told of payments.
+    writer_ports: Vec<ReservedPort>,
     folder: TempDir,
 }
 
@@ -95,10 +105,18 @@ impl Shop {
     pub(crate) async fn open(premises: &Arc<Premises>, plan: ShopPlan) -> Result<Self> {
         let mut shop = Self::without_processes(premises, plan).await?;
         for nth in 0..shop.plan.writers {
-            shop.add_writer(nth)?.spawn(None)?;
+            shop.add_writer(nth)?;
         }
         for _ in 0..shop.plan.gateways {
-            shop.add_gateway()?.spawn(None)?;
+            shop.add_gateway()?;
+        }
+        if !shop.plan.clocks_ahead.is_zero() {
+            let ahead = shop.plan.clocks_ahead;
+            shop.gateway(0)?.set_clock_ahead(ahead)?;
+            shop.writer(0)?.set_clock_ahead(ahead)?;
+        }
+        for program in shop.writers.iter_mut().chain(&mut shop.gateways) {
+            program.spawn(None)?;
         }
         for program in shop.writers.iter_mut().chain(&mut shop.gateways) {
             program.works().await?;
@@ -121,9 +139,19 @@ impl Shop {
         // Once: processes read it while others are being configured.
         fs::write(folder.path().join("password"), &database.password)
             .map_err(DrillError::io("writing the password's file"))?;
+        let writers = if plan.pay.is_some() { plan.writers } else { 0 };
+        let writer_ports = (0..writers).map(|_| ReservedPort::reserve()).collect::<Result<Vec<_>, _>>()?;
+        let till = match &plan.pay {
+            Some(pay) => {
+                let ports: Vec<_> = writer_ports.iter().map(ReservedPort::number).collect();
+                Some(Till::start(pay, folder.path(), &ports).await?)
+            }
+            None => None,
+        };
         Ok(Self {
             gateways: Vec::new(),
             writers: Vec::new(),
+            till,
             link,
             sql_link,
             link_of_others,
@@ -133,6 +161,7 @@ impl Shop {
             premises: Arc::clone(premises),
             plan,
             ports: Vec::new(),
+            writer_ports,
             folder,
         })
     }
@@ -152,17 +181,18 @@ impl Shop {
         self.gateways.push(Program::new(&self.premises.binary, &name, arguments, self.folder.path()));
         self.addrs.push(addr);
         self.ports.push(port);
-        self.gateways.last_mut().ok_or_else(|| DrillError::Malformed("no gateway".to_owned()))
+        self.gateway(nth)
     }
 
     /// A writer that is not started yet.
     pub(crate) fn add_writer(&mut self, nth: usize) -> Result<&mut Program> {
         let name = format!("writer{nth}");
         let nodes = self.nodes_of_others();
-        let config = self.configured(&name, SocketAddr::from(([127, 0, 0, 1], 0)), &nodes)?;
+        let port = self.writer_ports.get(nth).map_or(0, ReservedPort::number);
+        let config = self.configured(&name, SocketAddr::from(([127, 0, 0, 1], port)), &nodes)?;
         let arguments = ["writer", "--config", &config].map(str::to_owned).to_vec();
         self.writers.push(Program::new(&self.premises.binary, &name, arguments, self.folder.path()));
-        self.writers.last_mut().ok_or_else(|| DrillError::Malformed("no writer".to_owned()))
+        self.writer(nth)
     }
 
     fn nodes_of_others(&self) -> Vec<String> {
@@ -188,18 +218,19 @@ impl Shop {
              wait_timeout = \"300ms\"\nconnect_timeout = \"500ms\"\n\
              [mysql]\nhost = \"{host}\"\nport = {port}\nuser = \"{user}\"\npassword_file = \"{password}\"\n\
              database = \"{database}\"\nconnections_max = 8\nconnect_timeout = \"1s\"\n\
-             [writer]\nadmin_listen = \"127.0.0.1:0\"\nlinger = \"5ms\"\nbatch_rows_max = 64\nclaim_idle = \"1s\"\n\
+             [writer]\nadmin_listen = \"{listen}\"\nlinger = \"5ms\"\nbatch_rows_max = 64\nclaim_idle = \"1s\"\n\
              rows_per_s = {rows_per_s}\npreheat_ahead = \"{preheat_ahead}\"\n\
              [gateway]\nlisten = \"{listen}\"\nworker_threads = 1\n\
              [admin]\nlisten = \"127.0.0.1:0\"\n\
              [limits]\nper_ip = {{ rate_per_s = 0, burst = 1 }}\nper_user = {{ rate_per_s = 0, burst = 1 }}\n\
              result_per_user = {{ rate_per_s = 0, burst = 1 }}\n\
              [stock]\npatience = \"1s\"\nunconfirmed_after = \"1500ms\"\ncall_timeout = \"600ms\"\n\
-             [breaker]\ndatabase_after = \"{database_after}\"\n",
+             [breaker]\ndatabase_after = \"{database_after}\"\n{payment}",
             data = folder.join("data").display(),
             password = password.display(),
             database_after = if self.plan.held_back.is_empty() { "0s" } else { "200ms" },
             rows_per_s = self.plan.writer_rows_per_s,
+            payment = self.till.as_ref().map_or("", Till::config),
             preheat_ahead = if name == OPERATOR { "1s" } else { "10m" },
         );
         let path = folder.join(format!("{name}.toml"));
@@ -230,7 +261,8 @@ impl Shop {
 
     /// Creates the drill's activity.
     pub(crate) async fn create(&self) -> Result<()> {
-        let skus = self.plan.stock.iter().zip(1..).map(|(units, sku)| format!("--sku={sku}:{units}:999"));
+        let skus =
+            self.plan.stock.iter().zip(1..).map(|(units, sku)| format!("--sku={sku}:{units}:{PRICE_MINOR}"));
         let skus: Vec<_> = skus.collect();
         let held_back = self.plan.held_back.iter().zip(1..);
         let held_back = held_back.map(|(units, sku)| format!("--fallback-reserve={sku}:{units}"));
@@ -239,7 +271,9 @@ impl Shop {
         let id = ACTIVITY.to_string();
         let mut arguments = vec!["activity", "create", "--id", &id, "--name", "a drill", "--opens", &opens];
         arguments.extend(["--closes", "+1h", "--per-user-limit", "2"]);
-        arguments.extend(skus.iter().map(String::as_str));
+        let pay_within =
+            self.till.as_ref().map(|till| format!("--pay-within={}ms", till.pay_within().as_millis()));
+        arguments.extend(skus.iter().chain(&pay_within).map(String::as_str));
         self.operated(&arguments).await.map(drop)
     }
 
@@ -290,6 +324,11 @@ impl Shop {
     /// The link between gateway 0 and Redis.
     pub(crate) fn link(&self) -> Result<&FaultyLink> {
         self.link.as_ref().ok_or_else(|| DrillError::Malformed("the drill has no link".to_owned()))
+    }
+
+    /// The payment centre.
+    pub(crate) fn till(&self) -> Result<&Till> {
+        self.till.as_ref().ok_or_else(|| DrillError::Malformed("nobody pays in this drill".to_owned()))
     }
 
     /// The ends of all logs.

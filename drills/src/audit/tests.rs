@@ -100,6 +100,7 @@ fn audited(world: &World) -> Audited {
         sql: &world.sql,
         results: &world.results,
         promise: &world.promise,
+        money: None,
     })
 }
 

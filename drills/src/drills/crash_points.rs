@@ -27,7 +27,8 @@ const OPENS_IN: Duration = Duration::from_secs(60);
 /// Users of the second wave.
 const LATER_USERS: u64 = 1_000_000;
 
-/// All that a sale passes: the gateway's in one shop, the writer's in another. Nobody pays in it.
+/// All that a sale passes: the gateway's in one shop, the writer's in another. Nobody pays in it; what payments pass is the
+/// drill `payment_crash_points`.
 pub(super) async fn crash_points(mut scene: Scene) -> Result<Ended> {
     let mut passed = Vec::new();
     let begun = Instant::now();
@@ -92,7 +93,7 @@ async fn gateway_points(scene: &mut Scene, passed: &mut Vec<&'static str>) -> Re
 }
 
 /// Lets the writer die at a point, and notes it.
-async fn die(shop: &mut Shop, point: &'static str, passed: &mut Vec<&'static str>) -> Result<()> {
+pub(super) async fn die(shop: &mut Shop, point: &'static str, passed: &mut Vec<&'static str>) -> Result<()> {
     shop.writer(0)?.kill9()?;
     shop.writer(0)?.spawn(Some(point))?;
     if shop.writer(0)?.crashed(CRASH_MAX).await? {

@@ -4,6 +4,9 @@ mod cluster;
 mod crash_points;
 mod links;
 mod losses;
+mod outages;
+mod payment_crashes;
+mod payments;
 mod processes;
 mod redis_faults;
 mod stock;
@@ -14,9 +17,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::audit::{Audited, Evidence, Promise, asked, audit};
+use crate::audit::{Audited, Evidence, Money, Promise, asked, audit, closed_rightly};
 use crate::buyers::{Crowd, Sale, results};
 use crate::error::Result;
+use crate::pay_side;
 use crate::redis_side;
 use crate::settled::settled;
 use crate::shop::{Premises, Shop, ShopPlan};
@@ -74,8 +78,20 @@ pub(crate) enum Drill {
     GatewayAndRedisKilled,
     /// A gateway is silent through a recovery in which Redis loses what it had acknowledged, and comes back
     GatewaySilentAndRedisKilled,
-    /// Every named crash point of gateway and writer
+    /// Every named crash point of gateway and writer that a sale passes
     CrashPoints,
+    /// Notices twice, out of order, forged, before the settlement and after the close; three writers sweep
+    PaymentsRaceTheSweeper,
+    /// The payment centre is away for the whole time to pay, and comes back
+    PayCentreAway,
+    /// The clocks of a gateway and of a writer are ten minutes ahead
+    ClocksAhead,
+    /// Every named crash point of payments, closes, cancels and restocks
+    PaymentCrashPoints,
+    /// Redis is away while thousands of orders are closed; releases come late and again, when units are sold again
+    RedisAwayWhileClosing,
+    /// Redis and the database are both away; nobody is told anything that is not so
+    RedisAndDatabaseAway,
 }
 
 /// What came of a drill.
@@ -122,6 +138,12 @@ impl Drill {
             Self::GatewayAndRedisKilled => losses::gateway_and_redis_killed(scene).await,
             Self::GatewaySilentAndRedisKilled => losses::gateway_silent_and_redis_killed(scene).await,
             Self::CrashPoints => crash_points::crash_points(scene).await,
+            Self::PaymentsRaceTheSweeper => payments::payments_race_the_sweeper(scene).await,
+            Self::PayCentreAway => payments::pay_centre_away(scene).await,
+            Self::ClocksAhead => payments::clocks_ahead(scene).await,
+            Self::PaymentCrashPoints => payment_crashes::payment_crash_points(scene).await,
+            Self::RedisAwayWhileClosing => outages::redis_away_while_closing(scene).await,
+            Self::RedisAndDatabaseAway => outages::redis_and_database_away(scene).await,
         }
     }
 }
@@ -226,6 +248,17 @@ impl Scene {
                 said.insert(gateway, results(shop, gateway, asked(&told)).await?);
             }
         }
+        let of_money = match &shop.till {
+            Some(till) => {
+                let payments = till.stat("orders_paid") + till.stat("paid_late");
+                Some((pay_side::read(&shop.database).await?, till.taken(), payments))
+            }
+            None => None,
+        };
+        let money = of_money.as_ref().map(|(side, taken, payments)| {
+            self.promise.closed.extend(closed_rightly(side));
+            Money { side, taken, payments: *payments }
+        });
         let evidence = Evidence {
             planned: &shop.plan.stock,
             told: &told,
@@ -233,6 +266,7 @@ impl Scene {
             sql: &sql,
             results: &said,
             promise: &self.promise,
+            money: money.as_ref(),
         };
         let mut audited = audit(&evidence);
         audited.add("not settled", left);

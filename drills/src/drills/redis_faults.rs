@@ -28,7 +28,7 @@ pub(super) async fn redis_killed_always(mut scene: Scene) -> Result<Ended> {
 }
 
 /// Killed for some seconds, while what was held back is sold from the database, by each gateway from when it notices
-/// until Redis is back; and no unit in both worlds.
+/// until Redis is back; and no unit in both worlds, also when orders of both are paid and closed.
 pub(super) async fn redis_away_reserve_sold(mut scene: Scene) -> Result<Ended> {
     let redis = RedisPlan::One(Persistence::Always);
     let stock = scene.ample_stock();
@@ -38,7 +38,8 @@ pub(super) async fn redis_away_reserve_sold(mut scene: Scene) -> Result<Ended> {
         // The audit of Redis counts what is loaded there.
         scene.promise.added.insert(sku, -i64::from(*units));
     }
-    let mut shop = scene.shop(ShopPlan { redis, stock, held_back, ..ShopPlan::default() }).await?;
+    let pay = Some(scene.pay_plan());
+    let mut shop = scene.shop(ShopPlan { redis, stock, held_back, pay, ..ShopPlan::default() }).await?;
     let usual = Crowd::new(&shop, scene.seed);
     // Another gateway may hear of an order of the reserve a second late.
     let crowd = Crowd { spread: usual.spread * 4, is_pinned: true, ..usual };
