@@ -138,7 +138,7 @@ fn parts(settled: Settled) -> Vec<Part> {
 }
 
 /// What a shard has to learn of a reservation; orders that failed or are closed are the ledger's.
-fn learnt(one: &Reservation, settlement: &Settlement) -> Option<Mark> {
+pub(super) fn learnt(one: &Reservation, settlement: &Settlement) -> Option<Mark> {
     match settlement {
         Settlement::Settled(mark) => Some(*mark),
         Settlement::WasSettled(mark) => {

@@ -32,6 +32,8 @@ mod retry;
 mod settings;
 mod settler;
 mod shard_sums;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 mod writer;
 

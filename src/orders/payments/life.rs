@@ -11,10 +11,10 @@ use crate::store::sql::mysql::MySqlInstallation;
 /// See the module. Cheap to clone.
 #[derive(Debug)]
 pub(in crate::orders) struct Life<S> {
-    pub(super) store: Arc<S>,
+    pub(in crate::orders) store: Arc<S>,
     pub(in crate::orders) settings: Arc<PaymentSettings>,
-    pub(super) counters: Arc<Counters>,
-    pub(super) stop: Stop,
+    pub(in crate::orders) counters: Arc<Counters>,
+    pub(in crate::orders) stop: Stop,
 }
 
 impl<S> Clone for Life<S> {

@@ -19,6 +19,8 @@ mod peak;
 mod tasks;
 
 pub(super) use cancels::Cancels;
+#[cfg(test)]
+pub(super) use centre::{AskError, AskToClose};
 pub(super) use life::Life;
 pub use notices::Notices;
 pub(super) use overdue::Overdues;

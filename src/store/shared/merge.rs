@@ -285,4 +285,6 @@ fn content_of(shard: Shard) -> ShardContent {
 }
 
 #[cfg(test)]
+pub(crate) mod rebuilt;
+#[cfg(test)]
 mod tests;

@@ -21,5 +21,7 @@ mod units;
 
 pub use breakers::{BreakersView, DegradingRules};
 pub use keeper::{Keeper, KeeperState};
+#[cfg(test)]
+pub(crate) use merge::rebuilt;
 pub use store::SharedStore;
 pub use switches::InstallationSwitches;

@@ -74,6 +74,8 @@ pub use releases::{CloseOutcome, FailOutcome, MarkUpdate, Release};
 pub use reservation::MySqlStore;
 pub use reservation::books::ReserveBooks;
 pub use reservations::{Reservation, SettleOutcome, Settlement};
+#[cfg(test)]
+pub(crate) use settle_carefully::tests as settling;
 
 use crate::protocol::ActivityId;
 

@@ -4,6 +4,9 @@
 //! What another writer commits between the look and the write makes a unique key refuse the write; the round is then
 //! done again. A row that the database itself refuses is found by inserting one by one. No row fails its neighbours.
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
