@@ -18,7 +18,7 @@ use connection::{Connection, Place};
 use error::invalid;
 
 use crate::protocol::{ActivityId, SkuId, SkuKey};
-use crate::store::catalog::Activity;
+use crate::store::catalog::{Activity, ActivityChange};
 use crate::store::sql::mysql::{MySqlOptions, MySqlRefused};
 use crate::store::sql::{IfMissing, NewLoad};
 
@@ -154,20 +154,19 @@ impl Activities {
         self.set_entry(id, false).await
     }
 
-    /// Changes whom an activity is for; what is `None` stays. An empty rule is none.
-    pub async fn set_eligibility(
-        &self,
-        id: u64,
-        rule: Option<&str>,
-        allow_list: Option<bool>,
-    ) -> Result<ActivityView, ActivityError> {
+    /// Changes what may be changed during a sale too: whom an activity is for, and how often a user may buy again. An
+    /// empty rule is none.
+    pub async fn change(&self, id: u64, change: &ActivityChange<'_>) -> Result<ActivityView, ActivityError> {
         let id = activity_id(id)?;
-        let rule = rule.map(str::trim);
-        if let Some(problem) = rule.and_then(validate::rule_problem) {
-            return Err(invalid(problem));
+        let change = ActivityChange { rule: change.rule.map(str::trim), ..*change };
+        let again = change.buy_again_max.map(|times| validate::buy_again(times.into()));
+        let problems = change.rule.and_then(validate::rule_problem).into_iter();
+        let problems: Vec<_> = problems.chain(again.and_then(Result::err)).collect();
+        if !problems.is_empty() {
+            return Err(ActivityError::Invalid(Problems(problems)));
         }
         let mut connection = self.connect().await?;
-        connection.set_eligibility(id, rule, allow_list).await?;
+        connection.change_activity(id, change).await?;
         let activities = connection.activities().await?;
         connection.close().await;
         let activity = activities.iter().find(|activity| activity.id == id);

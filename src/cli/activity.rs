@@ -12,7 +12,7 @@ use super::{Failure, allow, log};
 use crate::admin::activities::{
     ActivityDetail, ActivityView, Created, NewActivity, Preheated, ReserveView, StockChange,
 };
-use crate::store::catalog::Eligibility;
+use crate::store::catalog::{ActivityChange, Eligibility};
 
 /// Runs the command.
 pub(super) fn run(args: ActivityArgs) -> Result<(), Failure> {
@@ -58,9 +58,13 @@ async fn dispatch(command: ActivityCommand) -> Result<(), Failure> {
         }
         ActivityCommand::Set(args) => {
             let (activities, json) = activities(args.common)?;
-            let changed = activities.set_eligibility(args.id, args.eligibility.as_deref(), args.allow_list);
-            show(json, &changed.await.map_err(failure)?, |activity| {
-                format!("activity {}: {}", activity.id, eligibility_text(activity))
+            let change = ActivityChange {
+                rule: args.eligibility.as_deref(),
+                allow_list: args.allow_list,
+                buy_again_max: args.buy_again_max,
+            };
+            show(json, &activities.change(args.id, &change).await.map_err(failure)?, |activity| {
+                format!("activity {}: {}, {}", activity.id, eligibility_text(activity), again_text(activity))
             })
         }
         ActivityCommand::Allow(args) => allow::run(args).await,
@@ -98,6 +102,7 @@ async fn create(args: CreateArgs) -> Result<(), Failure> {
         opens_at_ms: args.opens,
         closes_at_ms: args.closes,
         per_user_limit: args.per_user_limit,
+        buy_again_max: args.buy_again_max,
         pay_within_ms: u64::try_from(args.pay_within.as_millis()).unwrap_or(u64::MAX),
         eligibility: Eligibility { rule: args.eligibility, allow_list: args.allow_list },
         skus: args.sku,
@@ -167,9 +172,17 @@ fn eligibility_text<S>(activity: &ActivityView<S>) -> String {
     }
 }
 
+fn again_text<S>(activity: &ActivityView<S>) -> String {
+    match activity.buy_again_max {
+        0 => "nobody buys twice".to_owned(),
+        1 => "once more after a closed order".to_owned(),
+        times => format!("{times} times more after closed orders"),
+    }
+}
+
 fn detail_text(activity: &ActivityDetail) -> String {
     let mut text = format!(
-        "activity {} {:?}: entry {}, {} to {}, at most {} per user, {}\n{:>6}  {:<20}  {:>12}  {:>10}  {:>10}  {:>10}  \
+        "activity {} {:?}: entry {}, {} to {}, at most {} per user, {}, {}\n{:>6}  {:<20}  {:>12}  {:>10}  {:>10}  {:>10}  \
          {:>10}  orders\n",
         activity.id,
         activity.name,
@@ -177,6 +190,7 @@ fn detail_text(activity: &ActivityDetail) -> String {
         time_text(activity.opens_at_ms),
         time_text(activity.closes_at_ms),
         activity.per_user_limit,
+        again_text(activity),
         eligibility_text(activity),
         "SKU",
         "name",

@@ -33,7 +33,7 @@ pub(super) enum ActivityCommand {
     Close(One),
     /// Add or remove stock, during a sale too
     Stock(StockArgs),
-    /// Change whom it is for, during a sale too
+    /// Change whom it is for, and how often one may buy again, during a sale too
     Set(SetArgs),
     /// Who is on its allow-list
     Allow(AllowArgs),
@@ -65,6 +65,9 @@ pub(super) struct CreateArgs {
     /// Greatest quantity of a user's one order
     #[arg(long, default_value_t = 1)]
     pub(super) per_user_limit: u64,
+    /// How often a user may buy again after his order was closed: unpaid in time, cancelled, or failed
+    #[arg(long, value_name = "TIMES", default_value_t = 0)]
+    pub(super) buy_again_max: u64,
     /// How long an order waits for its payment
     #[arg(long, default_value = "15m", value_parser = parse_duration)]
     pub(super) pay_within: Duration,
@@ -82,7 +85,7 @@ pub(super) struct CreateArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "change", required = true, multiple = true, args = ["eligibility", "allow_list"])]
+#[group(id = "change", required = true, multiple = true, args = ["eligibility", "allow_list", "buy_again_max"])]
 pub(super) struct SetArgs {
     /// The activity's number
     pub(super) id: u64,
@@ -92,6 +95,9 @@ pub(super) struct SetArgs {
     /// Whether only users on its allow-list may buy
     #[arg(long, value_name = "on|off", value_parser = parse_on_off)]
     pub(super) allow_list: Option<bool>,
+    /// How often a user may buy again after his order was closed, 0 to 254
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(..=254))]
+    pub(super) buy_again_max: Option<u8>,
     #[command(flatten)]
     pub(super) common: Common,
 }

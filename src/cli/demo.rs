@@ -185,6 +185,7 @@ async fn create_activity(args: &DemoArgs) -> Result<ActivityId, Failure> {
         opens_at_ms: now_ms,
         closes_at_ms: now_ms.saturating_add(WINDOW_MS),
         per_user_limit: 1,
+        buy_again_max: 0,
         pay_within_ms: pay_within_ms(args),
         eligibility: Eligibility::default(),
         skus: vec![sku],

@@ -45,6 +45,8 @@ pub(super) struct Sale {
     pub(super) closes_at_ms: u64,
     /// Greatest quantity of a user's one order.
     pub(super) per_user_limit: u16,
+    /// How often a user may buy again after his order was closed.
+    pub(super) buy_again_max: u8,
     /// How often it may be asked for within its window.
     pub(super) limit: ActivityLimit,
     /// Whom it is for.
@@ -221,6 +223,7 @@ fn tie(activity: Activity, ties: &Ties<'_>, rates: &Rates) -> Sale {
         opens_at_ms: activity.opens_at_ms,
         closes_at_ms: activity.closes_at_ms,
         per_user_limit: activity.per_user_limit,
+        buy_again_max: activity.buy_again_max,
         limit: ActivityLimit::new(rates.activity(activity.id), rates.share()),
         terms: Arc::new(terms),
         skus,

@@ -182,6 +182,8 @@ impl<S: ReservationStore> StockTask<S> {
             let sale = known.sale(activity);
             sale.is_none_or(|sale| sale.state(sale_ms) == ActivityState::Ended)
         });
+        let known = Arc::clone(&self.on_sale);
+        self.stock.set_again(move |activity| known.sale(activity).map_or(0, |sale| sale.buy_again_max));
         // Their orders are told from the database.
         self.stock.forget(|activity| on_sale.is_archived(activity));
     }

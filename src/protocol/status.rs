@@ -48,7 +48,7 @@ wire_enum! {
         OverLimit = 0x1006, "OVER_LIMIT";
         /// The activity's rules leave this user out.
         NotEligible = 0x1007, "NOT_ELIGIBLE";
-        /// The user's order here was closed and the activity sells to nobody twice.
+        /// The user's order here was closed, and he may not buy here again.
         NotAgain = 0x1008, "NOT_AGAIN";
         /// The client program is too old, or none that is served; the connection closes.
         UpgradeRequired = 0x1009, "UPGRADE_REQUIRED";

@@ -11,7 +11,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
-use dashmap::mapref::entry::Entry;
+use dashmap::mapref::entry::{Entry, OccupiedEntry};
 use foldhash::fast::RandomState;
 
 use super::calls::{Mark, ShardId};
@@ -45,6 +45,9 @@ pub struct Buyers {
     /// Bits are set before the map is written, and never taken back.
     filter: Box<[AtomicU64]>,
     standings: DashMap<(ActivityId, UserId), Standing, RandomState>,
+    /// The last order, which is over, of whoever is in doubt about the next: so few that it is seldom looked into. Locked
+    /// behind the other map, never before it.
+    over: DashMap<(ActivityId, UserId), Mark, RandomState>,
     /// Raised before orders of archived activities are forgotten.
     forgettings: AtomicU64,
 }
@@ -54,6 +57,7 @@ impl Default for Buyers {
         Self {
             filter: (0..FILTER_WORDS).map(|_| AtomicU64::new(0)).collect(),
             standings: DashMap::with_hasher(RandomState::default()),
+            over: DashMap::with_hasher(RandomState::default()),
             forgettings: AtomicU64::new(0),
         }
     }
@@ -94,8 +98,7 @@ impl Buyers {
         self.standings.is_empty()
     }
 
-    /// Takes in a mark; true if it told something new. Higher attempts win, then the state further along. Two orders
-    /// under one attempt are never in a shard; the one told last replaces one that a recovery has lost.
+    /// Takes in a mark; true if it told something new.
     pub(super) fn learn(&self, user: UserId, mark: Mark) -> bool {
         self.open_filter(mark.sku.activity, user);
         match self.standings.entry((mark.sku.activity, user)) {
@@ -104,32 +107,61 @@ impl Buyers {
                 true
             }
             Entry::Occupied(mut occupied) => {
-                let newer = match occupied.get() {
-                    Standing::Unconfirmed(_) => true,
-                    Standing::Order(known) if known.attempt == mark.attempt && known.order != mark.order => {
+                let key = *occupied.key();
+                match *occupied.get() {
+                    Standing::Unconfirmed(order) if ends_no_doubt(&mark, order) => {
+                        let known = self.over.get(&key).map(|known| *known);
+                        let newer = known.is_none_or(|known| is_newer(&mark, &known));
+                        if newer {
+                            self.over.insert(key, mark);
+                        }
+                        newer
+                    }
+                    Standing::Order(known) if !is_newer(&mark, &known) => false,
+                    Standing::Order(_) | Standing::Unconfirmed(_) => {
+                        self.tell_of(&mut occupied, mark);
                         true
                     }
-                    Standing::Order(known) => {
-                        (known.attempt, known.state.rank()) < (mark.attempt, mark.state.rank())
-                    }
-                };
-                if newer {
-                    occupied.insert(Standing::Order(mark));
                 }
-                newer
             }
         }
     }
 
-    /// Notes that the user was told UNCONFIRMED, unless more is known already.
-    pub(super) fn doubt(&self, activity: ActivityId, user: UserId, order: OrderNumber) {
-        self.open_filter(activity, user);
-        self.standings.entry((activity, user)).or_insert(Standing::Unconfirmed(order));
+    /// The user stands so from now on, without a doubt.
+    fn tell_of(&self, occupied: &mut OccupiedEntry<'_, (ActivityId, UserId), Standing>, mark: Mark) {
+        if matches!(occupied.insert(Standing::Order(mark)), Standing::Unconfirmed(_)) {
+            self.over.remove(occupied.key());
+        }
     }
 
-    /// The doubtful order turned out not to exist.
+    /// Notes that the user was told UNCONFIRMED, unless an order of his is known that stands.
+    pub(super) fn doubt(&self, activity: ActivityId, user: UserId, order: OrderNumber) {
+        self.open_filter(activity, user);
+        match self.standings.entry((activity, user)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Standing::Unconfirmed(order));
+            }
+            Entry::Occupied(mut occupied) => {
+                if let Standing::Order(known) = *occupied.get()
+                    && ends_no_doubt(&known, order)
+                {
+                    self.over.insert(*occupied.key(), known);
+                    occupied.insert(Standing::Unconfirmed(order));
+                }
+            }
+        }
+    }
+
+    /// The doubtful order turned out not to exist: what was there before counts.
     pub(super) fn resolve_refused(&self, activity: ActivityId, user: UserId, order: OrderNumber) {
-        self.standings.remove_if(&(activity, user), |_, standing| *standing == Standing::Unconfirmed(order));
+        let Entry::Occupied(mut occupied) = self.standings.entry((activity, user)) else { return };
+        if *occupied.get() != Standing::Unconfirmed(order) {
+            return;
+        }
+        match self.over.remove(occupied.key()) {
+            Some((_, over)) => drop(occupied.insert(Standing::Order(over))),
+            None => drop(occupied.remove()),
+        }
     }
 
     /// The marks asked for, in order.
@@ -155,6 +187,8 @@ impl Buyers {
         let told: HashMap<_, Mark> =
             marks.iter().map(|(user, mark)| ((mark.sku.activity, *user), *mark)).collect();
         let mut missing = Vec::new();
+        // Who is in doubt stays so; which order of his is over, the shard tells anew.
+        self.over.retain(|buyer, _| ShardId::of(buyer.1) != shard);
         self.standings.retain(|buyer, standing| {
             let Standing::Order(known) = *standing else { return true };
             if ShardId::of(buyer.1) != shard {
@@ -166,7 +200,8 @@ impl Buyers {
                 missing.push((buyer.1, known));
                 return true;
             }
-            now.is_some()
+            // A later attempt that the shard does not know is lost like any other order.
+            now.is_some_and(|now| now.attempt >= known.attempt)
         });
         missing.sort_unstable_by_key(|(user, mark)| (user.0, mark.order.0));
         let news = marks.iter().filter(|(user, mark)| self.replace(*user, *mark)).copied().collect();
@@ -185,9 +220,13 @@ impl Buyers {
                 let is_news = match *occupied.get() {
                     Standing::Order(known) if known.attempt > mark.attempt => return false,
                     Standing::Order(known) => (known.order, known.state) != (mark.order, mark.state),
+                    Standing::Unconfirmed(order) if ends_no_doubt(&mark, order) => {
+                        self.over.insert(*occupied.key(), mark);
+                        return true;
+                    }
                     Standing::Unconfirmed(_) => true,
                 };
-                occupied.insert(Standing::Order(mark));
+                self.tell_of(&mut occupied, mark);
                 is_news
             }
         }
@@ -201,6 +240,7 @@ impl Buyers {
         // Before: whoever does not find a user for this sees that it was.
         self.forgettings.fetch_add(1, Ordering::Release);
         self.standings.retain(|(activity, _), _| !is_archived(*activity));
+        self.over.retain(|(activity, _), _| !is_archived(*activity));
     }
 
     /// How often orders were forgotten. If it is the same before and after somebody was not found, he was not forgotten
@@ -219,12 +259,24 @@ impl Buyers {
             Entry::Occupied(mut occupied) => match *occupied.get() {
                 Standing::Order(known) if known.order != mark.order => {}
                 Standing::Unconfirmed(order) if order != mark.order => {}
-                Standing::Order(_) | Standing::Unconfirmed(_) => {
-                    occupied.insert(Standing::Order(mark));
-                }
+                Standing::Order(_) | Standing::Unconfirmed(_) => self.tell_of(&mut occupied, mark),
             },
         }
     }
+}
+
+/// An order that is over says nothing of another one: where its user may buy again, that one may stand.
+fn ends_no_doubt(mark: &Mark, doubtful: OrderNumber) -> bool {
+    mark.order != doubtful && !mark.state.is_live()
+}
+
+/// Higher attempts are, then the state further along. Two orders under one attempt are never in a shard; the one told last
+/// replaces one that a recovery has lost.
+fn is_newer(mark: &Mark, known: &Mark) -> bool {
+    if known.attempt == mark.attempt && known.order != mark.order {
+        return true;
+    }
+    (known.attempt, known.state.rank()) < (mark.attempt, mark.state.rank())
 }
 
 #[cfg(test)]
@@ -325,5 +377,45 @@ mod tests {
         assert_eq!((anew.news, order(b), order(a)), (taken.to_vec(), Some(9), None));
         buyers.end(b, mark(2, 1, OrderState::Failed));
         assert_eq!(order(b), Some(9), "the end of the lost one does not hide the other");
+    }
+
+    #[test]
+    fn an_order_that_is_over_ends_no_doubt_about_the_next_and_counts_again_when_there_is_none() {
+        let (buyers, doubtful) = (Buyers::default(), Some(Standing::Unconfirmed(OrderNumber(2))));
+        let (closed, second) = (mark(1, 1, OrderState::Closed), mark(2, 2, OrderState::Reserved));
+        let standing = || buyers.standing(ACTIVITY, USER);
+        buyers.learn(USER, closed);
+        for _ in 0..2 {
+            buyers.doubt(ACTIVITY, USER, OrderNumber(2));
+            assert_eq!(standing(), doubtful);
+            let refund = mark(1, 1, OrderState::RefundDue);
+            assert!(buyers.learn(USER, refund) || buyers.over.get(&(ACTIVITY, USER)).is_some());
+            assert!(!buyers.learn(USER, closed), "old news");
+            assert_eq!(standing(), doubtful);
+            buyers.resolve_refused(ACTIVITY, USER, OrderNumber(3));
+            buyers.resolve_refused(ACTIVITY, USER, OrderNumber(2));
+            assert_eq!(standing(), Some(Standing::Order(refund)));
+        }
+        // Whoever tells first that it was closed, an attempt later: the doubt is about another one.
+        buyers.doubt(ACTIVITY, USER, OrderNumber(2));
+        let anew = buyers.start_anew(ShardId::of(USER), &[(USER, closed)], |_| false);
+        assert_eq!((anew.news.len(), standing()), (1, doubtful));
+        assert!(buyers.learn(USER, second));
+        assert_eq!((standing(), buyers.over.len()), (Some(Standing::Order(second)), 0));
+        buyers.doubt(ACTIVITY, USER, OrderNumber(3));
+        assert_eq!(standing(), Some(Standing::Order(second)), "it stands");
+    }
+
+    #[test]
+    fn a_later_attempt_that_a_recovery_has_lost_gives_way_to_what_the_shard_holds() {
+        let (buyers, closed) = (Buyers::default(), mark(1, 1, OrderState::Closed));
+        let lost = mark(2, 2, OrderState::Reserved);
+        for kept in [false, true] {
+            buyers.learn(USER, lost);
+            let anew = buyers.start_anew(ShardId::of(USER), &[(USER, closed)], |_| kept);
+            let stands = if kept { lost } else { closed };
+            assert_eq!(buyers.standing(ACTIVITY, USER), Some(Standing::Order(stands)), "{kept}");
+            assert_eq!(anew.missing.len(), usize::from(kept));
+        }
     }
 }

@@ -82,7 +82,7 @@ pub struct Item {
     pub order: OrderNumber,
     /// Units, at least 1.
     pub quantity: u16,
-    /// 1 for the user's first order in the activity.
+    /// 1 for the user's first order in the activity; after one that is over, its attempt and one.
     pub attempt: u8,
     /// A recovery has lost it after its user could see it: no store turns it away for coming too often.
     pub promised: bool,
@@ -157,7 +157,7 @@ pub enum ItemAnswer {
     Already(Mark),
     /// Fewer units are free in this shard than asked for. Says nothing of the others.
     EmptyHere,
-    /// The user's released mark admits no further attempt, or not this one.
+    /// The item's attempt is not the next after the user's released mark (the first, if he has none).
     NotAgain,
     /// The SKU has no stock here: never loaded, or ended and archived.
     NotLoaded,

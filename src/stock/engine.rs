@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::again::Again;
 use super::board::{Board, Left};
 use super::buyers::{Buyers, Standing};
 use super::calls::{
@@ -36,6 +37,7 @@ pub struct Stock<T> {
     pub(super) news: Vec<(UserId, Mark)>,
     pub(super) recoveries: Recoveries,
     pub(super) over: Over,
+    pub(super) again: Again,
     /// Another process uses this one's number: nothing is called any more.
     pub(super) fenced: bool,
     pub(super) random: fastrand::Rng,
@@ -64,6 +66,7 @@ impl<T> Stock<T> {
             news: Vec::new(),
             recoveries: Recoveries::new(),
             over: Over::default(),
+            again: Again::default(),
             fenced: false,
             random: fastrand::Rng::with_seed(seed),
         }
@@ -92,7 +95,7 @@ impl<T> Stock<T> {
             sku: purchase.sku,
             order,
             quantity: purchase.quantity.max(1),
-            attempt: 1,
+            attempt: self.attempt_of(purchase.sku.activity, purchase.user),
             promised: false,
         };
         let mut waiting = Waiting {
@@ -314,7 +317,12 @@ impl<T> Stock<T> {
             Standing::Order(mark) if mark.order == item.order && self.recoveries.is_open(item.order) => None,
             Standing::Order(mark) if mark.order == item.order => Some(Outcome::Queued(mark)),
             Standing::Order(mark) if mark.state.is_live() => Some(Outcome::Already(mark)),
-            Standing::Order(_) => Some(Outcome::NotAgain),
+            Standing::Order(mark) => match self.attempt_after(&mark) {
+                None => Some(Outcome::NotAgain),
+                Some(attempt) if attempt == item.attempt => None,
+                // He came before it was known what he had bought. His next BUY has the right number.
+                Some(_) => Some(Outcome::Busy),
+            },
             // Its own fate, or the other's, is learnt by asking again.
             Standing::Unconfirmed(_) if waiting.in_doubt => None,
             Standing::Unconfirmed(order) => Some(Outcome::Unconfirmed(order)),

@@ -4,6 +4,7 @@
 //! connection may read beside it. Nothing here does I/O or reads a clock: `tests/stock_model.rs` drives several
 //! engines against a store that loses, delays and repeats messages.
 
+mod again;
 mod board;
 mod buyers;
 pub mod calls;

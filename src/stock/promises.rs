@@ -50,6 +50,11 @@ impl Recoveries {
         self.promises.get(&order) == Some(&Promise::Open)
     }
 
+    /// Whether the order was lost and refused: no shard holds it, nor will.
+    pub(super) fn is_broken(&self, order: OrderNumber) -> bool {
+        self.promises.get(&order) == Some(&Promise::Broken)
+    }
+
     /// The store holds the order.
     pub(super) fn confirm(&mut self, order: OrderNumber) {
         if self.is_open(order) {

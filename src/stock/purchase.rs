@@ -54,7 +54,7 @@ pub enum Outcome {
     Insufficient(u32),
     /// The activity closed or ended while the purchase waited; nothing was done.
     Ended,
-    /// Not tried; nothing was done.
+    /// Not tried, or under an attempt that was not his next; nothing was done.
     Busy,
     /// The user has asked the store as often as he may for now; nothing was done.
     TooOften {

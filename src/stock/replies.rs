@@ -93,7 +93,9 @@ impl<T> Stock<T> {
                 }
                 ItemAnswer::NotAgain => {
                     self.resolve_refused(&waiting.item);
-                    self.tell(&mut waiting, Outcome::NotAgain);
+                    // Where one may buy again, only the feed tells whether it was the number alone that was wrong.
+                    let again = self.sells_again(waiting.item.sku.activity);
+                    self.tell(&mut waiting, if again { Outcome::Busy } else { Outcome::NotAgain });
                 }
                 ItemAnswer::NotLoaded => {
                     self.resolve_refused(&waiting.item);

@@ -12,6 +12,9 @@ pub const SKUS_PER_ACTIVITY_MAX: usize = 1000;
 /// The greatest stock of one SKU, additions included; every counter of it then fits 32 bits.
 pub const STOCK_MAX: u32 = 1_000_000_000;
 
+/// The greatest number of times that a user may buy again: an attempt is one byte.
+pub const BUY_AGAIN_MAX: u8 = 254;
+
 /// One flash sale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
@@ -27,6 +30,8 @@ pub struct Activity {
     pub closes_at_ms: u64,
     /// Greatest quantity of the one order a user may hold, at least 1.
     pub per_user_limit: u16,
+    /// How often a user may buy again after his order was closed, at most [`BUY_AGAIN_MAX`]; 0 = never.
+    pub buy_again_max: u8,
     /// Whom it is for.
     pub eligibility: Eligibility,
     /// 1 to [`SKUS_PER_ACTIVITY_MAX`], by ascending id.
@@ -40,6 +45,17 @@ pub struct Eligibility {
     pub rule: String,
     /// Whether only users on its allow-list may buy.
     pub allow_list: bool,
+}
+
+/// What an operator changes of an activity that may be on sale; what is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ActivityChange<'a> {
+    /// The condition on claims; empty: none.
+    pub rule: Option<&'a str>,
+    /// Whether only users on its allow-list may buy.
+    pub allow_list: Option<bool>,
+    /// How often a user may buy again.
+    pub buy_again_max: Option<u8>,
 }
 
 /// One article of an activity.

@@ -7,7 +7,7 @@ use rushgate::admission::identity::{ClaimNames, IdentityKind};
 use rushgate::gateway::Event;
 use rushgate::protocol::{ActivityId, Head, Opcode, Reply, Request, Status, UserId, activity_flags, tlv};
 use rushgate::store::allow_lists::AllowListEditor;
-use rushgate::store::catalog::Eligibility;
+use rushgate::store::catalog::{ActivityChange, Eligibility};
 use rushgate::store::sql::{AllowListFolder, IfMissing, SqliteStore};
 use serde_json::{Value, json};
 
@@ -137,8 +137,12 @@ fn a_back_end_asserts_claims_and_an_app_does_not() {
     assert_eq!(asserting(&mut liar, 3, fits, &buy(SALE, SKU, 1)).status, Status::NotEligible);
 }
 
+fn rule_of(rule: &str) -> ActivityChange<'_> {
+    ActivityChange { rule: Some(rule), ..ActivityChange::default() }
+}
+
 fn set(house: &House, rule: &str) {
-    house.operate(house.admin.set_eligibility(u64::from(SALE), Some(rule), None)).unwrap();
+    house.operate(house.admin.change(u64::from(SALE), &rule_of(rule))).unwrap();
 }
 
 #[test]
@@ -162,7 +166,7 @@ fn neither_rule_nor_list_turns_a_winner_away_and_neither_hides_the_window() {
 #[test]
 fn a_rule_that_cannot_be_used_lets_nobody_in_until_it_is_mended() {
     let house = house("", false, 5);
-    let refused = house.operate(house.admin.set_eligibility(u64::from(SALE), Some("level => 2"), None));
+    let refused = house.operate(house.admin.change(u64::from(SALE), &rule_of("level => 2")));
     let told = refused.unwrap_err().to_string();
     assert!(told.contains("\"level => 2\", at character 7: expected and, or, =="), "{told}");
     let mut client = app(&house, 1, json!({"level": 3}));
@@ -173,7 +177,7 @@ fn a_rule_that_cannot_be_used_lets_nobody_in_until_it_is_mended() {
     for rule in ["level => 2", "level >= 2 and club"] {
         house.operate(async {
             let mut folder = SqliteStore::open_for_operator(&data_dir, IfMissing::Refuse).await.unwrap();
-            folder.set_eligibility(ActivityId(SALE), Some(rule), None).await.unwrap();
+            folder.change_activity(ActivityId(SALE), rule_of(rule)).await.unwrap();
             folder.close().await;
         });
         eventually("nobody is let in", || !is_eligible(&mut client));
@@ -211,9 +215,11 @@ fn a_list_lets_in_who_is_on_it_as_long_as_he_is() {
     eventually("nobody is", || !is_eligible(&mut one) && !is_eligible(&mut other));
     assert_eq!(one.ask(&buy(SALE, SKU, 1)).status, Status::Already);
     // Without the list everybody is; with a rule beside it both have to agree.
-    house.operate(house.admin.set_eligibility(u64::from(SALE), None, Some(false))).unwrap();
+    let off = ActivityChange { allow_list: Some(false), ..ActivityChange::default() };
+    house.operate(house.admin.change(u64::from(SALE), &off)).unwrap();
     eventually("everybody is", || is_eligible(&mut other));
-    house.operate(house.admin.set_eligibility(u64::from(SALE), Some("vip"), Some(true))).unwrap();
+    let both = ActivityChange { allow_list: Some(true), ..rule_of("vip") };
+    house.operate(house.admin.change(u64::from(SALE), &both)).unwrap();
     eventually("nobody is", || !is_eligible(&mut other));
     change(&house, [3], true);
     let mut both = app(&house, 3, json!({"vip": true}));

@@ -68,6 +68,7 @@ pub(crate) fn sale(id: u32, skus: &[(u16, u64)], per_user_limit: u64) -> NewActi
         opens_at_ms: now_ms() - 60_000,
         closes_at_ms: now_ms() + 3_600_000,
         per_user_limit,
+        buy_again_max: 0,
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
         eligibility: Eligibility::default(),
         skus: skus.collect(),

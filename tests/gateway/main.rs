@@ -13,6 +13,7 @@
     reason = "tests"
 )]
 
+mod again;
 mod archived;
 mod bad_bytes;
 mod bad_input;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rushgate::admission::identity::{ClaimNames, IdentityError, session_digest};
 use rushgate::gateway::Event;
 use rushgate::protocol::{ActivityId, Opcode, Reply, Request, Status, activity_flags};
+use rushgate::store::catalog::ActivityChange;
 use rushgate::store::sessions::{SessionEditor, SessionKey, StoredSession};
 use rushgate::store::sql::SessionFolder;
 
@@ -88,7 +89,8 @@ fn refused(house: &House, why: IdentityError) -> u64 {
 fn a_session_is_its_users_and_what_comes_behind_auth_is_answered_behind_it() {
     let house = house();
     keep(&house, "one", &of_user("42", 60));
-    house.operate(house.admin.set_eligibility(u64::from(SALE), Some("level == 3"), None)).unwrap();
+    let change = ActivityChange { rule: Some("level == 3"), ..ActivityChange::default() };
+    house.operate(house.admin.change(u64::from(SALE), &change)).unwrap();
     let mut other = house.app(7);
     eventually("the rule is in force", || flags(&mut other) & activity_flags::ELIGIBLE == 0);
     let mut client = Client::connect(house.addr());

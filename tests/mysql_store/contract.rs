@@ -103,6 +103,10 @@ impl Installation for MariaDbInstallation {
         assert_eq!(self.store.close_order(order).await.unwrap(), CloseOutcome::Closed);
     }
 
+    async fn close_again(&self, _: UserId, order: OrderNumber) {
+        assert_ne!(self.store.close_order(order).await.unwrap(), CloseOutcome::Closed);
+    }
+
     async fn orders(&self, activity: ActivityId) -> Vec<OrderRow> {
         let rows: Vec<(u64, u64, u16, u16)> = sqlx::query_as(
             "SELECT number, user, sku, quantity FROM orders WHERE activity = ? AND state IN (1, 2, 3, 7)",

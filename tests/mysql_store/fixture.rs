@@ -112,6 +112,7 @@ pub fn activity(id: ActivityId, skus: &[(u16, u32)]) -> Activity {
         opens_at_ms: 4_000_000_000_000,
         closes_at_ms: 4_000_000_100_000,
         per_user_limit: 5,
+        buy_again_max: 0,
         eligibility: Eligibility::default(),
         skus: skus
             .iter()

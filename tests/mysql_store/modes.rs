@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rushgate::protocol::{OrderNumber, SkuId, UserId};
-use rushgate::stock::calls::{Gen, ItemAnswer};
+use rushgate::stock::calls::{Gen, Item, ItemAnswer};
 use rushgate::store::catalog::Catalogue;
 use rushgate::store::sql::mysql::{MySqlStore, Preheat, Reservation, Settlement, ShardLoad};
 
@@ -17,24 +17,33 @@ const TOTAL: u64 = 40;
 const RESERVE: u32 = 15;
 const USERS: u64 = 120;
 const STEPS: u32 = 220;
+/// Orders of one user, in each of the two worlds.
+const ATTEMPTS_MAX: u8 = 3;
 
 /// What Redis holds: free units, marks, what no writer has settled, loads that it has taken in.
 #[derive(Default)]
 struct Redis {
     is_up: bool,
     free: u64,
-    /// Order, and whether it holds a unit.
-    marks: BTreeMap<UserId, (OrderNumber, bool)>,
+    /// Order, its attempt, and whether it holds a unit.
+    marks: BTreeMap<UserId, (OrderNumber, u8, bool)>,
     feed: Vec<Reservation>,
     loads: BTreeSet<String>,
 }
 
 impl Redis {
     fn buy(&mut self, user: u64, order: u64) {
-        if self.is_up && self.free > 0 && !self.marks.contains_key(&UserId(user)) {
+        let attempt = match self.marks.get(&UserId(user)) {
+            Some((_, _, true)) => return,
+            Some((_, attempt, false)) => attempt + 1,
+            None => 1,
+        };
+        if self.is_up && self.free > 0 && attempt <= ATTEMPTS_MAX {
             self.free -= 1;
-            self.marks.insert(UserId(user), (OrderNumber(order), true));
-            self.feed.push(reservation(user, order));
+            self.marks.insert(UserId(user), (OrderNumber(order), attempt, true));
+            let mut reserved = reservation(user, order);
+            reserved.mark.attempt = attempt;
+            self.feed.push(reserved);
         }
     }
 
@@ -47,7 +56,7 @@ impl Redis {
 
     /// A compare-and-set on the order number.
     fn release(&mut self, user: UserId, order: OrderNumber) {
-        if let Some((of, holds)) = self.marks.get_mut(&user)
+        if let Some((of, _, holds)) = self.marks.get_mut(&user)
             && (*of, *holds) == (order, true)
         {
             *holds = false;
@@ -56,7 +65,7 @@ impl Redis {
     }
 
     fn held(&self) -> u64 {
-        self.marks.values().filter(|(_, holds)| *holds).count() as u64
+        self.marks.values().filter(|(_, _, holds)| *holds).count() as u64
     }
 }
 
@@ -68,6 +77,8 @@ struct World {
     /// What gateways sell from; the switch.
     sells_the_reserve: bool,
     orders: u64,
+    /// The attempt that each user makes next at the reserve.
+    attempts: BTreeMap<UserId, u8>,
     random: fastrand::Rng,
 }
 
@@ -82,7 +93,16 @@ impl World {
         let process = Process::start(Arc::clone(&store)).await;
         let redis = Redis { is_up: true, ..Redis::default() };
         let random = fastrand::Rng::with_seed(seed);
-        Self { scene, store, process, redis, sells_the_reserve: false, orders: 1 << 50, random }
+        Self {
+            scene,
+            store,
+            process,
+            redis,
+            sells_the_reserve: false,
+            orders: 1 << 50,
+            attempts: BTreeMap::new(),
+            random,
+        }
     }
 
     async fn step(&mut self) {
@@ -109,7 +129,8 @@ impl World {
             self.orders += 1;
             self.redis.buy(user, self.orders);
         } else {
-            let item = self.process.item(UserId(user), sku(1), 1);
+            let next = self.attempts.entry(UserId(user)).or_insert(1);
+            let item = Item { attempt: *next, ..self.process.item(UserId(user), sku(1), 1) };
             let call = self.process.reserve(rushgate::stock::calls::ShardId::of(item.user), vec![item]);
             let first = self.process.done(&call).await;
             // Its reply is lost now and then.
@@ -117,6 +138,10 @@ impl World {
                 assert_eq!(self.process.done(&call).await, first);
             }
             assert_ne!(first.answers, [ItemAnswer::NotLoaded]);
+            // His order there is over. Its attempts are numbered apart from those in Redis.
+            if first.answers == [ItemAnswer::NotAgain] && *next < ATTEMPTS_MAX {
+                *next += 1;
+            }
         }
     }
 

@@ -12,6 +12,7 @@
     reason = "tests"
 )]
 
+mod again;
 mod allow_lists;
 mod archive;
 mod bad_input;

@@ -73,6 +73,15 @@ async fn moves_are_raised_and_marks_written_but_nothing_is_lowered_or_overwritte
     assert_eq!(written, Mended::By(1));
     let marks = shards.books(source, ACTIVITY).await.unwrap().unwrap().marks;
     assert_eq!((marks[&holder], marks[&other]), (mark, another));
+    // Nor does an earlier order take the place of a later one that is over.
+    let third = user_of(source, 3);
+    let second = Mark { attempt: 2, order: process.item(third, sku(1), 1).order, ..mark };
+    let second = Mark { state: OrderState::Closed, ..second };
+    let first = Mark { attempt: 1, order: process.item(third, sku(1), 1).order, ..second };
+    for (given, written) in [(second, 1), (first, 0)] {
+        assert_eq!(shards.mend_marks(&mut at, &[(third, given)]).await.unwrap(), Mended::By(written));
+    }
+    assert_eq!(shards.books(source, ACTIVITY).await.unwrap().unwrap().marks[&third], second);
     let told = shards.recorded(source).await.unwrap().len();
     let records = [(holder, mark), (other, mark), (user_of(source, 9), mark)];
     assert_eq!(shards.mend_records(&mut at, &records).await.unwrap(), Mended::By(1));

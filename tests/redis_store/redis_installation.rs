@@ -221,6 +221,14 @@ impl Installation for RedisInstallation {
         }
     }
 
+    async fn close_again(&self, user: UserId, order: OrderNumber) {
+        let (shards, generation) = (&self.store.shards, self.generation().await);
+        let activity = crate::installation::ACTIVITY;
+        let release =
+            shards.release(ShardId::of(user), generation, activity, user, order, OrderState::Closed);
+        assert_ne!(release.await.unwrap(), Guarded::Done(Release::Released));
+    }
+
     async fn orders(&self, activity: ActivityId) -> Vec<OrderRow> {
         let marks = self.marks(activity).await;
         let live = marks.into_iter().filter(|(_, mark)| mark.state.is_live());

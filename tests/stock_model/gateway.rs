@@ -50,10 +50,13 @@ impl Gateway {
         life: Life,
         process: ProcessNumber,
         generation: Gen,
+        again_max: u8,
         seed: u64,
     ) -> Self {
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
-        let engine = Stock::new(settings, process, generation, Arc::clone(&buyers), Arc::clone(&board), seed);
+        let mut engine =
+            Stock::new(settings, process, generation, Arc::clone(&buyers), Arc::clone(&board), seed);
+        engine.set_again(move |_| again_max);
         Self {
             life,
             engine,

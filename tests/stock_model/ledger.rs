@@ -57,6 +57,10 @@ pub(crate) struct Ledger {
     pub(crate) moves: u64,
     pub(crate) units_moved: u64,
     pub(crate) reserved: u64,
+    /// Of these, by users whose order was closed.
+    pub(crate) again: u64,
+    /// How often a user may buy again.
+    again_max: u8,
 }
 
 fn order_rank(state: OrderState) -> u8 {
@@ -71,6 +75,10 @@ fn order_rank(state: OrderState) -> u8 {
 }
 
 impl Ledger {
+    pub(crate) fn new(again_max: u8) -> Self {
+        Self { again_max, ..Self::default() }
+    }
+
     /// Enters what the store did since the last time.
     pub(crate) fn enter(&mut self, now_ms: u64, store: &mut Store) {
         let mut touched = BTreeSet::new();
@@ -116,7 +124,9 @@ impl Ledger {
         if before.is_none() {
             orders.push(mark.order);
         }
+        assert!(mark.attempt <= self.again_max + 1, "nobody buys so often: {mark:?} of user {user}");
         self.reserved += 1;
+        self.again += u64::from(mark.attempt > 1);
     }
 
     /// Writes down what holds of an SKU, and checks that no unit came from nowhere or was lost.
@@ -224,9 +234,13 @@ impl Ledger {
         })
     }
 
-    /// An order number of which its user was told that it came to nothing.
+    /// An order number of which its user was told that it came to nothing. Where he may buy again it may have been
+    /// closed, and another be his by now: that one is told of.
     pub(crate) fn refuse(&mut self, order: OrderNumber, told: String) {
-        if let Some(born) = self.born.get(&order).filter(|born| born.lost_at_ms.is_none()) {
+        let stands = |born: &&Born| {
+            born.lost_at_ms.is_none() && (self.again_max == 0 || born.released_at_ms.is_none())
+        };
+        if let Some(born) = self.born.get(&order).filter(stands) {
             panic!("order {order} is reserved ({born:?}), and its user is told {told}");
         }
         self.refused.entry(order).or_insert(told);
@@ -245,7 +259,11 @@ impl Ledger {
         }
         let shard = store.visible().nth(rushgate::stock::calls::ShardId::of(user).index()).unwrap();
         let held = shard.marks[&(mark.sku.activity, user)];
-        assert!(order_rank(mark.state) <= order_rank(held.state), "{who}: {mark:?} is ahead of {held:?}");
+        if held.order == mark.order {
+            assert!(order_rank(mark.state) <= order_rank(held.state), "{who}: {mark:?} is ahead of {held:?}");
+        } else {
+            assert!(held.attempt > mark.attempt, "{who}: {mark:?}, but the store has {held:?}");
+        }
     }
 
     pub(crate) fn units(&self, sku: SkuKey) -> u32 {
@@ -270,6 +288,10 @@ impl Ledger {
                     let released = !held.state.is_live();
                     assert_eq!(released, born.released_at_ms.is_some(), "{held:?} against {born:?}");
                     born.lost_at_ms = None;
+                }
+                // He has bought again since.
+                None if held.is_some_and(|held| held.attempt > born.mark.attempt) => {
+                    assert!(!born.is_live(), "{held:?} stands beside {born:?}");
                 }
                 None if born.lost_at_ms.is_none() => {
                     assert!(born.released_at_ms.is_none(), "a recovery forgot that {born:?} was released");

@@ -75,6 +75,8 @@ pub(crate) struct Plan {
     pub(crate) leader_deaths: u32,
     /// Orders of a user that may ask the store in a window; 0 = all.
     pub(crate) attempts_max: u32,
+    /// How often a user may buy again after his order was closed.
+    pub(crate) again_max: u8,
 }
 
 fn some(rng: &mut Rng, of_1000: u32, range: std::ops::RangeInclusive<u32>) -> u32 {
@@ -192,7 +194,7 @@ impl Plan {
         let crowd = Crowd::of(rng, family, &skus);
         let trouble = if bad { rng.u32(0..=3) } else { 0 };
         let on = |rng: &mut Rng, range| if trouble == 0 { 0 } else { some(rng, 600, range) };
-        Self {
+        let plan = Self {
             gateways: *rng.choice(&[1, 2, 2, 3, 4]).unwrap_or(&2),
             skus,
             stock: crowd.stock,
@@ -225,6 +227,9 @@ impl Plan {
             silences: if recovery { some(rng, 700, 1..=6) } else { 0 },
             leader_deaths: if recovery { some(rng, 400, 20..=200) } else { 0 },
             attempts_max: if disasters || recovery { some(rng, 300, 1..=2) } else { 0 },
-        }
+            again_max: if disasters || recovery { some(rng, 400, 1..=2) as u8 } else { 0 },
+        };
+        let releases = if plan.again_max > 0 { rng.u32(4..=24) } else { plan.releases };
+        Self { releases, ..plan }
     }
 }

@@ -70,6 +70,12 @@ fn rank(state: OrderState) -> u8 {
 
 fn merge(marks: &mut BTreeMap<(ActivityId, UserId), Mark>, user: UserId, mark: Mark, who: &str) {
     let known = marks.entry((mark.sku.activity, user)).or_insert(mark);
+    if known.attempt != mark.attempt {
+        if known.attempt < mark.attempt {
+            *known = mark;
+        }
+        return;
+    }
     assert_eq!(
         known.order, mark.order,
         "{who} knows another order of user {user}: {mark:?} against {known:?}"

@@ -148,14 +148,12 @@ impl Shard {
     fn reserve_one(&mut self, item: &Item, effects: &mut Vec<Effect>) -> (ItemAnswer, Option<Mark>) {
         assert_eq!(ShardId::of(item.user), self.id, "an item in the wrong shard: {item:?}");
         let key = (item.sku.activity, item.user);
-        if let Some(mark) = self.marks.get(&key) {
-            if !mark.state.is_live() {
-                return (ItemAnswer::NotAgain, None);
-            }
+        let known = self.marks.get(&key);
+        if let Some(mark) = known.filter(|mark| mark.state.is_live()) {
             let own = mark.order == item.order;
             return (if own { ItemAnswer::Reserved } else { ItemAnswer::Already(*mark) }, None);
         }
-        if item.attempt != 1 {
+        if item.attempt != known.map_or(0, |mark| mark.attempt) + 1 {
             return (ItemAnswer::NotAgain, None);
         }
         if !item.promised && !self.may_ask(item) {

@@ -101,6 +101,7 @@ pub(crate) struct Counts {
     pub(crate) calls: u64,
     pub(crate) moves: u64,
     pub(crate) reserved: u64,
+    pub(crate) again: u64,
     pub(crate) sold_out: u64,
     pub(crate) sold_out_by_board: u64,
     pub(crate) insufficient: u64,
@@ -126,6 +127,7 @@ impl Counts {
         self.calls += other.calls;
         self.moves += other.moves;
         self.reserved += other.reserved;
+        self.again += other.again;
         self.sold_out += other.sold_out;
         self.sold_out_by_board += other.sold_out_by_board;
         self.insufficient += other.insufficient;
@@ -172,7 +174,7 @@ impl World {
             store: Store::new(plan.attempts_max),
             sql: Sql::new(Gen(1)),
             told_failed: BTreeSet::new(),
-            ledger: Ledger::default(),
+            ledger: Ledger::new(plan.again_max),
             gateways: Vec::new(),
             clients,
             processes: 0,
@@ -218,7 +220,7 @@ impl World {
         let first_ms = self.now_ms + self.rng.u64(0..5);
         self.at(first_ms, Happening::Tick(life));
         let process = ProcessNumber(life.process);
-        Gateway::new(self.plan.settings, life, process, generation, self.rng.u64(..))
+        Gateway::new(self.plan.settings, life, process, generation, self.plan.again_max, self.rng.u64(..))
     }
 
     fn preheat(&mut self) {
@@ -368,6 +370,9 @@ impl World {
                 trace!(self, "user {user} in {activity} becomes {state:?}, if he holds an order");
                 self.settle(activity, user, state);
                 self.ledger.enter(self.now_ms, &mut self.store);
+                if state == OrderState::Closed {
+                    self.comes_again(client);
+                }
             }
             Happening::SaleEnds if !self.is_recovered() => {
                 self.at(self.now_ms + 50, Happening::SaleEnds);
@@ -381,6 +386,16 @@ impl World {
                 }
             }
             of_a_recovery => self.happen_in_recovery(of_a_recovery),
+        }
+    }
+
+    /// Where he may buy again: on any gateway, whether or not it has heard; now and then on several at once.
+    fn comes_again(&mut self, client: usize) {
+        if self.plan.again_max > 0 {
+            for _ in 0..self.rng.u32(1..=2) {
+                let at_ms = self.now_ms + self.rng.u64(0..40);
+                self.at(at_ms, Happening::ClientActs(client));
+            }
         }
     }
 
@@ -590,6 +605,10 @@ impl World {
             match gateway.buyers.standing(activity, user) {
                 Some(Standing::Order(mark)) => {
                     self.ledger.check_mark(&self.store, user, &mark, "RESULT");
+                    // Of another one that is over: what was in doubt has come to nothing, or is over itself.
+                    if self.plan.again_max > 0 && mark.order != order && !mark.state.is_live() {
+                        self.ledger.refuse(order, format!("RESULT of {mark:?} at {now_ms}"));
+                    }
                     self.clients[number].won |= mark.state.is_live();
                 }
                 None if gateway.board.is_fresh(now_ms) => {
@@ -618,7 +637,10 @@ impl World {
         let life = self.gateways[self.rng.usize(0..self.gateways.len())].life;
         let gateway = &mut self.gateways[life.gateway];
         let who = format!("funnel of g{}", life.process);
-        if let Some(standing) = gateway.buyers.standing(activity, user) {
+        let standing = gateway.buyers.standing(activity, user);
+        // Whether he may buy again is the engine's to say.
+        let is_over = matches!(standing, Some(Standing::Order(mark)) if !mark.state.is_live());
+        if let Some(standing) = standing.filter(|_| !is_over || self.plan.again_max == 0) {
             let outcome = match standing {
                 Standing::Order(mark) if mark.state.is_live() => Outcome::Already(mark),
                 Standing::Order(_) => Outcome::NotAgain,
@@ -798,7 +820,10 @@ impl World {
     fn knows_all(&self, gateway: &Gateway) -> bool {
         let marks = self.store.shards.iter().flat_map(|shard| shard.marks.iter());
         marks.into_iter().all(|(&(activity, user), mark)| {
-            gateway.buyers.standing(activity, user) == Some(Standing::Order(*mark))
+            let Some(Standing::Order(known)) = gateway.buyers.standing(activity, user) else { return false };
+            // A promise that was broken is known here alone, until its user buys again.
+            let is_broken = known.attempt > mark.attempt && self.ledger.failed.contains_key(&known.order);
+            known == *mark || is_broken
         })
     }
 
@@ -857,6 +882,7 @@ impl World {
         assert!(self.ledger.moves <= bound, "{} moves for {:?}", self.ledger.moves, self.counts);
         self.counts.moves = self.ledger.moves;
         self.counts.reserved = self.ledger.reserved;
+        self.counts.again = self.ledger.again;
         self.counts.model_ms = self.now_ms;
     }
 }

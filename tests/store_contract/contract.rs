@@ -8,7 +8,7 @@ macro_rules! contract_of_every_store {
             suite::items_of_one_batch_see_each_other,
             suite::a_duplicate_leaves_the_stock_untouched,
             suite::many_of_one_batch_of_whom_one_holds_an_order,
-            suite::a_closed_order_admits_no_other,
+            suite::a_closed_order_admits_the_next_attempt_alone,
             suite::the_same_number_gives_the_same_reply_and_does_nothing_twice,
             suite::concurrent_copies_of_a_call_execute_once,
             suite::a_stored_reply_outlives_a_restart,

@@ -39,6 +39,9 @@ pub trait Installation: Sized + Send + Sync + 'static {
     /// Closes an order unpaid: its mark is released, its units are free again.
     fn close_order(&self, order: OrderNumber) -> impl Future<Output = ()> + Send;
 
+    /// What closed the order does so once more, late.
+    fn close_again(&self, user: UserId, order: OrderNumber) -> impl Future<Output = ()> + Send;
+
     /// Every order record of an activity, in any order.
     fn orders(&self, activity: ActivityId) -> impl Future<Output = Vec<OrderRow>> + Send;
 

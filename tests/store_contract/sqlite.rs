@@ -35,6 +35,7 @@ pub fn new_activity(id: ActivityId, skus: &[(SkuId, u32)]) -> NewActivity {
         opens_at_ms: 0,
         closes_at_ms: 4_000_000_000_000,
         per_user_limit: 1,
+        buy_again_max: 0,
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
         eligibility: Eligibility::default(),
         skus: skus
@@ -170,6 +171,10 @@ impl Installation for SqliteInstallation {
     async fn close_order(&self, order: OrderNumber) {
         let closed = self.store.close_order(order, "a test asks for it").await.unwrap();
         assert!(closed.is_some_and(|(_, mark)| mark.state == OrderState::Closed), "{closed:?}");
+    }
+
+    async fn close_again(&self, _: UserId, order: OrderNumber) {
+        self.store.close_order(order, "a test asks again").await.unwrap();
     }
 
     async fn orders(&self, activity: ActivityId) -> Vec<OrderRow> {

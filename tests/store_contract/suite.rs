@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rushgate::protocol::{OrderState, SkuId, SkuKey};
 use rushgate::stock::calls::{
-    BringIn, CallBody, Change, Gen, ItemAnswer, Reply, SHARDS, ShardId, SkuCounters,
+    BringIn, CallBody, Change, Gen, Item, ItemAnswer, Reply, SHARDS, ShardId, SkuCounters,
 };
 use rushgate::store::{FeedRead, ReservationStore};
 
@@ -152,7 +152,7 @@ pub async fn many_of_one_batch_of_whom_one_holds_an_order<I: Installation>() {
     }
 }
 
-pub async fn a_closed_order_admits_no_other<I: Installation>() {
+pub async fn a_closed_order_admits_the_next_attempt_alone<I: Installation>() {
     let (installation, mut process) = with_stock::<I>(16).await;
     let user = user_of(shard(9), 0);
     let item = process.item(user, sku(1), 1);
@@ -160,7 +160,7 @@ pub async fn a_closed_order_admits_no_other<I: Installation>() {
     assert_eq!(process.done(&call).await.answers, [ItemAnswer::Reserved]);
     installation.close_order(item.order).await;
     let mut second = process.item(user, sku(1), 1);
-    for attempt in [1, 2, 3] {
+    for attempt in [0, 1, 3, 255] {
         second.attempt = attempt;
         let call = process.reserve(shard(9), vec![second, item]);
         assert_eq!(process.done(&call).await.answers, [ItemAnswer::NotAgain, ItemAnswer::NotAgain]);
@@ -169,6 +169,28 @@ pub async fn a_closed_order_admits_no_other<I: Installation>() {
     assert_eq!((figures.free, figures.sold), (16, 0));
     let snapshot = installation.store().snapshot(shard(9)).await.unwrap();
     assert!(matches!(snapshot.marks.as_slice(), [(_, mark)] if mark.state == OrderState::Closed));
+    // Of the next attempt one wins, in one call and in later ones; what comes of an earlier attempt changes nothing.
+    second.attempt = 2;
+    let third = Item { attempt: 2, ..process.item(user, sku(1), 1) };
+    let call = process.reserve(shard(9), vec![second, third, item]);
+    let answers = process.done(&call).await.answers;
+    let stands = |answer: &ItemAnswer| matches!(answer, ItemAnswer::Already(mark) if (mark.order, mark.attempt) == (second.order, 2));
+    assert!(answers[0] == ItemAnswer::Reserved && answers[1..].iter().all(stands), "{answers:?}");
+    for _ in 0..2 {
+        installation.close_again(user, item.order).await;
+        let figures = installation.figures(sku(1)).await;
+        assert_eq!((figures.free, figures.sold), (15, 1));
+        let snapshot = installation.store().snapshot(shard(9)).await.unwrap();
+        let [(_, mark)] = snapshot.marks.as_slice() else { panic!("{:?}", snapshot.marks) };
+        assert_eq!((mark.order, mark.attempt, mark.state.is_live()), (second.order, 2, true));
+    }
+    installation.close_order(second.order).await;
+    for (attempt, answer) in [(2, ItemAnswer::NotAgain), (3, ItemAnswer::Reserved)] {
+        let call = process.reserve(shard(9), vec![Item { attempt, ..third }]);
+        assert_eq!(process.done(&call).await.answers, [answer]);
+    }
+    installation.figures(sku(1)).await.assert_conserved();
+    assert_eq!(numbers(&installation).await, [third.order.0]);
 }
 
 pub async fn the_same_number_gives_the_same_reply_and_does_nothing_twice<I: Installation>() {

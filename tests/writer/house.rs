@@ -149,6 +149,7 @@ impl World {
             opens_at_ms: now_ms + opens_in.as_millis() as u64,
             closes_at_ms: now_ms + 86_400_000,
             per_user_limit: 5,
+            buy_again_max: 0,
             eligibility: Eligibility::default(),
             skus: vec![sku(1), sku(2)],
         };

@@ -202,6 +202,7 @@ fn activity() -> NewActivity {
         opens_at_ms: now_ms().saturating_sub(HOUR_MS),
         closes_at_ms: now_ms().saturating_add(24 * HOUR_MS),
         per_user_limit: 1,
+        buy_again_max: 0,
         pay_within_ms: 24 * HOUR_MS,
         eligibility: Eligibility::default(),
         skus: vec![NewSku {

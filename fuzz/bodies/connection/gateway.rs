@@ -77,6 +77,7 @@ fn sale(id: u32, stock: u64) -> NewActivity {
         opens_at_ms,
         closes_at_ms,
         per_user_limit: u64::from(PER_USER_LIMIT).min(stock),
+        buy_again_max: 0,
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
         eligibility: Eligibility::default(),
         skus: vec![NewSku { id: u64::from(SKU), name: "article".to_owned(), price_minor: 999, stock }],

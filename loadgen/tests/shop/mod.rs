@@ -239,6 +239,7 @@ fn activity(units: u64) -> NewActivity {
         opens_at_ms: now_ms.saturating_add(3_000),
         closes_at_ms: now_ms.saturating_add(3_600_000),
         per_user_limit: 1,
+        buy_again_max: 0,
         pay_within_ms: NewActivity::PAY_WITHIN_MS,
         eligibility: Eligibility::default(),
         skus: vec![NewSku { id: 1, name: "unit".to_owned(), price_minor: 100, stock: units }],

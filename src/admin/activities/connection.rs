@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::error::{ActivityError, invalid};
 use crate::protocol::{ActivityId, SkuId, SkuKey};
-use crate::store::catalog::{Activity, Catalogue};
+use crate::store::catalog::{Activity, ActivityChange, Catalogue};
 use crate::store::sql::mysql::{
     ArchiveStep, MySqlInstallation, MySqlOptions, MySqlRefused, MySqlStore, Preheat,
 };
@@ -120,16 +120,15 @@ impl Connection {
         }
     }
 
-    /// Changes whom an activity is for; what is `None` stays.
-    pub(super) async fn set_eligibility(
+    /// Changes what may be changed during a sale too; what is `None` stays.
+    pub(super) async fn change_activity(
         &mut self,
         id: ActivityId,
-        rule: Option<&str>,
-        allow_list: Option<bool>,
+        change: ActivityChange<'_>,
     ) -> Result<(), ActivityError> {
         match self {
-            Self::Folder(folder) => Ok(folder.set_eligibility(id, rule, allow_list).await?),
-            Self::Server(server) => Ok(server.set_eligibility(id, rule, allow_list).await?),
+            Self::Folder(folder) => Ok(folder.change_activity(id, change).await?),
+            Self::Server(server) => Ok(server.change_activity(id, change).await?),
         }
     }
 

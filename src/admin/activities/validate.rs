@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::admission::eligibility::Rule;
 use crate::protocol::{ActivityId, SkuId};
-use crate::store::catalog::{Activity, Eligibility, SKUS_PER_ACTIVITY_MAX, STOCK_MAX, Sku};
+use crate::store::catalog::{Activity, BUY_AGAIN_MAX, Eligibility, SKUS_PER_ACTIVITY_MAX, STOCK_MAX, Sku};
 
 /// Characters of a name at most.
 pub const NAME_CHARS_MAX: usize = 100;
@@ -32,6 +32,8 @@ pub struct NewActivity {
     pub closes_at_ms: u64,
     /// Greatest quantity of one order.
     pub per_user_limit: u64,
+    /// How often a user may buy again after his order was closed; 0 = never.
+    pub buy_again_max: u64,
     /// How long an order waits for its payment.
     pub pay_within_ms: u64,
     /// Whom it is for.
@@ -70,6 +72,10 @@ impl NewActivity {
         self.check_times(&mut problems);
         let skus = self.check_skus(&mut problems);
         let per_user_limit = self.check_limit(&mut problems);
+        let buy_again_max = buy_again(self.buy_again_max).unwrap_or_else(|problem| {
+            problems.push(problem);
+            0
+        });
         let rule = self.eligibility.rule.trim().to_owned();
         problems.extend(rule_problem(&rule));
         if !problems.is_empty() {
@@ -82,6 +88,7 @@ impl NewActivity {
             opens_at_ms: self.opens_at_ms,
             closes_at_ms: self.closes_at_ms,
             per_user_limit,
+            buy_again_max,
             eligibility: Eligibility { rule, allow_list: self.eligibility.allow_list },
             skus,
         })
@@ -193,6 +200,14 @@ pub(super) fn units(units: u64) -> Result<u32, String> {
         .ok_or_else(|| format!("{units} units is not between 1 and {STOCK_MAX}"))
 }
 
+/// How often a user may buy again.
+pub(super) fn buy_again(times: u64) -> Result<u8, String> {
+    u8::try_from(times)
+        .ok()
+        .filter(|times| *times <= BUY_AGAIN_MAX)
+        .ok_or_else(|| format!("buying again {times} times is not between 0 and {BUY_AGAIN_MAX}"))
+}
+
 /// What is wrong with a rule; an empty one is none, and fine.
 pub(super) fn rule_problem(rule: &str) -> Option<String> {
     let error = if rule.is_empty() { None } else { Rule::parse(rule).err() };
@@ -223,6 +238,7 @@ mod tests {
             opens_at_ms: 1_000,
             closes_at_ms: 2_000,
             per_user_limit: 2,
+            buy_again_max: 3,
             pay_within_ms: NewActivity::PAY_WITHIN_MS,
             eligibility: Eligibility { rule: " level >= 2 ".to_owned(), allow_list: true },
             skus: vec![
@@ -237,7 +253,7 @@ mod tests {
         let activity = good().validate().unwrap();
         assert_eq!(activity.skus.iter().map(|sku| sku.id.0).collect::<Vec<_>>(), [2, 9]);
         assert_eq!(activity.skus[1].stock_total, 100);
-        assert_eq!(activity.per_user_limit, 2);
+        assert_eq!((activity.per_user_limit, activity.buy_again_max), (2, 3));
         assert_eq!(activity.eligibility, Eligibility { rule: "level >= 2".to_owned(), allow_list: true });
     }
 
@@ -248,6 +264,7 @@ mod tests {
         bad.name = "x".repeat(101);
         bad.closes_at_ms = 1_000;
         bad.per_user_limit = 101;
+        bad.buy_again_max = 255;
         bad.pay_within_ms = 0;
         bad.eligibility.rule = "level => 2".to_owned();
         bad.skus[1] =
@@ -259,6 +276,7 @@ mod tests {
             "activity's name has 101",
             "opens at 1970-01-01T00:00:01.000Z (1000 ms) and closes at 1970-01-01T00:00:01.000Z (1000 ms)",
             "payment time of 0",
+            "buying again 255 times is not between 0 and 254",
             "the eligibility rule \"level => 2\", at character 7: expected",
             "name of SKU 9 has 0",
             "SKU 9 costs",

@@ -24,6 +24,8 @@ pub struct ActivityView<S = SkuView> {
     pub closes_at_ms: u64,
     /// Greatest quantity of one order.
     pub per_user_limit: u16,
+    /// How often a user may buy again after his order was closed.
+    pub buy_again_max: u8,
     /// The condition on claims; empty: none.
     pub eligibility: String,
     /// Whether only users of its allow-list may buy.
@@ -190,6 +192,7 @@ impl<S> ActivityView<S> {
             opens_at_ms: activity.opens_at_ms,
             closes_at_ms: activity.closes_at_ms,
             per_user_limit: activity.per_user_limit,
+            buy_again_max: activity.buy_again_max,
             eligibility: activity.eligibility.rule.clone(),
             allow_list: activity.eligibility.allow_list,
             skus,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::difference::{Difference, Identity};
 use super::evidence::Evidence;
 use super::figures::{Explained, Figures};
-use crate::protocol::{OrderNumber, UserId};
+use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::ShardId;
 use crate::store::sql::mysql::{LedgerRow, PlacedOrder};
 
@@ -41,13 +41,20 @@ impl Findings {
 pub(super) struct Sql<'a> {
     pub(super) rows: HashMap<OrderNumber, &'a PlacedOrder>,
     pub(super) ledger: HashMap<(OrderNumber, UserId), &'a LedgerRow>,
+    /// By user, of his orders that did not fail.
+    pub(super) last_attempts: HashMap<UserId, u8>,
 }
 
 impl<'a> Sql<'a> {
     pub(super) fn of(evidence: &'a Evidence) -> Self {
         let rows = evidence.sql.orders.iter().map(|order| (order.mark.order, order)).collect();
         let key = |row: &'a LedgerRow| ((row.order.mark.order, row.order.user), row);
-        Self { rows, ledger: evidence.sql.ledger.iter().map(key).collect() }
+        let mut last_attempts = HashMap::new();
+        for order in evidence.sql.orders.iter().filter(|order| order.mark.state != OrderState::Failed) {
+            let last = last_attempts.entry(order.user).or_insert(0);
+            *last = order.mark.attempt.max(*last);
+        }
+        Self { rows, ledger: evidence.sql.ledger.iter().map(key).collect(), last_attempts }
     }
 
     /// The user's order of this number.

@@ -148,9 +148,13 @@ fn released(
     }
 }
 
-/// Every order that ought to have a mark.
+/// Every order that ought to have a mark: of a user's orders the last that did not fail.
 pub(super) fn of_orders(evidence: &Evidence, sql: &Sql<'_>, findings: &mut Findings) {
-    for order in &evidence.sql.orders {
+    let is_last = |order: &&PlacedOrder| {
+        order.mark.state.is_live()
+            || sql.last_attempts.get(&order.user).is_none_or(|last| order.mark.attempt >= *last)
+    };
+    for order in evidence.sql.orders.iter().filter(is_last) {
         let Some(books) = evidence.shards.get(order.shard.index()) else { continue };
         let found = books.marks.get(&order.user);
         let is_live = order.mark.state.is_live();
@@ -200,10 +204,11 @@ pub(super) fn of_records(evidence: &Evidence, sql: &Sql<'_>, findings: &mut Find
         let shard = ShardId::of(user);
         let Some(books) = evidence.shards.get(shard.index()) else { continue };
         let is_known = sql.rows.contains_key(&mark.order) || sql.ledger.contains_key(&(mark.order, user));
-        if is_known || books.marks.contains_key(&user) {
+        let has_mark = books.marks.get(&user).is_some_and(|found| found.attempt >= mark.attempt);
+        if is_known || has_mark {
             continue;
         }
-        let said = "the feed tells of its reservation, and the user has no mark".to_owned();
+        let said = "the feed tells of its reservation, and the user has no mark of it".to_owned();
         let (place, remedy) = ((shard, user, &mark), Remedy::WriteMark(mark));
         let without = Difference::of_order(Kind::RecordWithoutMark, place, said, remedy);
         findings.differences.push(without.changing(shard, mark.sku.sku, mark.quantity.into()));

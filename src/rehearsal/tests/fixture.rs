@@ -17,7 +17,7 @@ use crate::rehearsal::{
 };
 
 const ROWS: &str = "
-    INSERT INTO activities VALUES (1, 'test', 2, 1, 1, 2, 5, 900000, 1, '', 0);
+    INSERT INTO activities VALUES (1, 'test', 2, 1, 1, 2, 5, 900000, 1, '', 0, 0);
     INSERT INTO skus VALUES (1, 1, 'unit', 100);
     INSERT INTO loads VALUES (1, 'first', 1, 1, 1, 3, 2, 3, '[1,1,1,0,0,0,0,0,0,0,0,0,0,0,0,0]', 1, 1);
     INSERT INTO stock SELECT shard, 1, 1, 0 FROM shards;

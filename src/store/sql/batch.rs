@@ -250,15 +250,17 @@ impl Batch {
             return (ItemAnswer::NotLoaded, false);
         }
         let owner = (item.sku.activity, item.user);
-        match self.marks.get(&owner) {
+        let known = self.marks.get(&owner);
+        match known {
             Some(mark) if mark.state.is_live() && mark.order == item.order => {
                 return (ItemAnswer::Reserved, false);
             }
             Some(mark) if mark.state.is_live() => return (ItemAnswer::Already(*mark), false),
-            // No activity allows a second purchase yet.
-            Some(_) => return (ItemAnswer::NotAgain, false),
-            None if item.attempt != 1 => return (ItemAnswer::NotAgain, false),
-            None => {}
+            Some(_) | None => {}
+        }
+        // Whoever calls knows whether the activity sells again; here the attempts are counted.
+        if known.map_or(0, |mark| mark.attempt).checked_add(1) != Some(item.attempt) {
+            return (ItemAnswer::NotAgain, false);
         }
         let Some(stock) = self.stock.get_mut(&(shard, item.sku)) else {
             return (ItemAnswer::NotLoaded, false);

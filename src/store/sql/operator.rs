@@ -140,8 +140,8 @@ impl OperatorConnection {
         }
         sqlx::query(
             "INSERT INTO activities (id, name, state, entry_open, opens_at_ms, closes_at_ms, \
-             per_user_limit, pay_within_ms, created_at_ms, eligibility, allow_list) \
-             VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)",
+             per_user_limit, pay_within_ms, created_at_ms, eligibility, allow_list, buy_again_max) \
+             VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(activity.id.0)
         .bind(activity.name.as_str())
@@ -153,6 +153,7 @@ impl OperatorConnection {
         .bind(rows::signed(now_ms()))
         .bind(activity.eligibility.rule.as_str())
         .bind(activity.eligibility.allow_list)
+        .bind(activity.buy_again_max)
         .execute(&mut *transaction)
         .await?;
         let mut loads = Vec::with_capacity(activity.skus.len());

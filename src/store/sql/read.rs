@@ -134,16 +134,19 @@ pub(super) async fn activities(readers: &SqlitePool) -> Result<Vec<Activity>, Fa
 }
 
 pub(super) async fn read_activities(connection: &mut SqliteConnection) -> Result<Vec<Activity>, Failure> {
-    type Row = (u32, String, bool, i64, i64, u16, String, bool);
+    type Row = (u32, String, bool, i64, i64, u16, String, bool, u8);
     let found: Vec<Row> = sqlx::query_as(
-        "SELECT id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, eligibility, allow_list \
+        "SELECT id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, eligibility, allow_list, \
+         buy_again_max \
          FROM activities WHERE state < 4 ORDER BY id",
     )
     .fetch_all(&mut *connection)
     .await?;
     let mut skus = read_skus(connection).await?;
     let mut activities = Vec::with_capacity(found.len());
-    for (id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, rule, allow_list) in found {
+    for (id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, rule, allow_list, buy_again_max) in
+        found
+    {
         activities.push(Activity {
             id: ActivityId(id),
             name,
@@ -151,6 +154,7 @@ pub(super) async fn read_activities(connection: &mut SqliteConnection) -> Result
             opens_at_ms: rows::unsigned(opens_at_ms)?,
             closes_at_ms: rows::unsigned(closes_at_ms)?,
             per_user_limit,
+            buy_again_max,
             eligibility: Eligibility { rule, allow_list },
             skus: skus.remove(&id).unwrap_or_default(),
         });

@@ -120,7 +120,7 @@ local function named(buyers, marks, item_format, item_bytes)
   return users, flat, hmget(buyers, users)
 end
 
--- mend_marks: writes marks of orders where the user has none that is live. Takes no units: what they hold is counted in
+-- mend_marks: writes marks of orders where the user has none that is live, nor one of a later attempt. Takes no units: what they hold is counted in
 -- the difference of the SKU's units. KEYS meta, feed, buyers. ARGV generation, activity, corrections expected, marks
 -- (user 8, mark 22). Returns 'D' and how many (8 bytes).
 local function mend_marks(keys, args)
@@ -133,7 +133,7 @@ local function mend_marks(keys, args)
   local users, flat, held = named(keys[3], args[4], 'c8c22', 30)
   for i = 1, #users do
     local old, new = held[i], flat[2 * i]
-    if not old or not LIVE[byte(old, 14)] then
+    if not old or (not LIVE[byte(old, 14)] and byte(old, 13) <= byte(new, 13)) then
       fields[#fields + 1], fields[#fields + 2] = users[i], new
     end
   end

@@ -60,7 +60,7 @@ end
 
 -- Tries the items in order; returns the packed answers, the marks to write, the same as a blob, and how many.
 -- A user who comes twice is invisible to the reading of all marks at once: `twice` says that one does. Whoever has no
--- mark asks for units, as often as `attempts` lets him, if it is given; those that are `promised` (a byte each) may.
+-- live mark asks for units, as often as `attempts` lets him, if it is given; those that are `promised` (a byte each) may.
 local function take(buyers, items, twice, is_live, stock, attempts, promised)
   local n = #items / 22
   if n == 0 then
@@ -88,10 +88,8 @@ local function take(buyers, items, twice, is_live, stock, attempts, promised)
     if seen then
       old = seen[users[i]] or old
     end
-    if old then
-      if not LIVE[byte(old, 14)] then
-        code = '\4'
-      elseif sub(old, 1, 8) == sub(mark, 1, 8) then
+    if old and LIVE[byte(old, 14)] then
+      if sub(old, 1, 8) == sub(mark, 1, 8) then
         code = '\1'
       else
         code = '\2' .. long_mark(old)
@@ -99,7 +97,8 @@ local function take(buyers, items, twice, is_live, stock, attempts, promised)
     else
       local s1, s2, q1, q2, attempt = byte(mark, 9, 13)
       local of_sku, quantity = stock[s1 * 256 + s2], q1 * 256 + q2
-      if attempt ~= 1 then
+      -- One that is over gives way to the next attempt, and to no other: not to a late copy of an earlier one.
+      if attempt ~= (old and byte(old, 13) or 0) + 1 then
         code = '\4'
       elseif attempts and byte(promised, i) ~= 1 and not may_ask(attempts, users[i], sub(mark, 1, 8)) then
         code = too_often(attempts)

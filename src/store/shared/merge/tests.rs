@@ -223,6 +223,28 @@ fn the_higher_attempt_wins_then_the_state_further_along() {
 }
 
 #[test]
+fn the_first_order_that_comes_back_live_neither_hides_the_second_nor_holds_its_units() {
+    let buyer = user(0, 0);
+    let closed = SqlOrder { user: buyer, mark: mark(5, 2, OrderState::Closed), is_in_ledger: true };
+    let second = Mark { attempt: 2, ..mark(6, 1, OrderState::PendingPayment) };
+    let second = SqlOrder { user: buyer, mark: second, is_in_ledger: false };
+    for orders in [vec![closed, second], vec![second, closed]] {
+        let mut known = one_closed(9, &[(buyer, mark(5, 2, OrderState::Reserved))]);
+        known.orders = orders;
+        let merged = merge(known);
+        assert_eq!(content_of_shard(&merged, 0).marks, [(buyer, second.mark)]);
+        assert_eq!(free_by_formula(content_of_shard(&merged, 0)), 8);
+    }
+    // The second is closed as well: the third attempt is his next.
+    let mut known = one_closed(9, &[(buyer, mark(5, 2, OrderState::Closed))]);
+    let over = Mark { state: OrderState::Closed, ..second.mark };
+    known.orders = vec![SqlOrder { mark: over, is_in_ledger: true, ..second }, closed];
+    let merged = merge(known);
+    assert_eq!(content_of_shard(&merged, 0).marks, [(buyer, over)]);
+    assert_eq!(free_by_formula(content_of_shard(&merged, 0)), 9);
+}
+
+#[test]
 fn a_number_in_the_ledger_counts_as_released_whoever_still_holds_it_live() {
     let buyer = user(0, 0);
     let mut known = one_closed(9, &[]);

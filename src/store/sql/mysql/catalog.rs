@@ -97,25 +97,36 @@ impl MySqlInstallation {
 }
 
 pub(super) async fn read_activities(connection: &mut MySqlConnection) -> Result<Vec<Activity>, Failure> {
-    type Row = (u32, String, bool, u64, u64, u16, String, bool);
+    type Row = (u32, String, bool, u64, u64, u16, String, bool, u8);
     let found: Vec<Row> = sqlx::query_as(
-        "SELECT id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, eligibility, allow_list \
+        "SELECT id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, eligibility, allow_list, \
+         buy_again_max \
          FROM activities WHERE state < 4 ORDER BY id",
     )
     .fetch_all(&mut *connection)
     .await?;
     let mut skus = read_skus(connection).await?;
-    let activity =
-        |(id, name, entry_open, opens_at_ms, closes_at_ms, per_user_limit, rule, allow_list)| Activity {
-            id: ActivityId(id),
-            name,
-            entry_open,
-            opens_at_ms,
-            closes_at_ms,
-            per_user_limit,
-            eligibility: Eligibility { rule, allow_list },
-            skus: skus.remove(&id).unwrap_or_default(),
-        };
+    let activity = |(
+        id,
+        name,
+        entry_open,
+        opens_at_ms,
+        closes_at_ms,
+        per_user_limit,
+        rule,
+        allow_list,
+        buy_again_max,
+    )| Activity {
+        id: ActivityId(id),
+        name,
+        entry_open,
+        opens_at_ms,
+        closes_at_ms,
+        per_user_limit,
+        buy_again_max,
+        eligibility: Eligibility { rule, allow_list },
+        skus: skus.remove(&id).unwrap_or_default(),
+    };
     Ok(found.into_iter().map(activity).collect())
 }
 

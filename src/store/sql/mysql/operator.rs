@@ -101,7 +101,7 @@ impl MySqlInstallation {
         let mut transaction = self.pool.begin().await?;
         let inserted = sqlx::query(concat!(
             "INSERT INTO activities (id, name, state, entry_open, opens_at_ms, closes_at_ms, per_user_limit, \
-             pay_within_ms, eligibility, allow_list, created_at_ms) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ",
+             pay_within_ms, eligibility, allow_list, buy_again_max, created_at_ms) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ",
             now_ms!(),
             ")"
         ))
@@ -114,6 +114,7 @@ impl MySqlInstallation {
         .bind(pay_within_ms)
         .bind(activity.eligibility.rule.as_str())
         .bind(activity.eligibility.allow_list)
+        .bind(activity.buy_again_max)
         .execute(&mut *transaction)
         .await
         .map_err(Failure::from);
