@@ -29,10 +29,11 @@ const FILES: std::ops::RangeInclusive<usize> = 50..=500;
 const BYTES_MAX: usize = 1 << 20;
 /// What a conversation without limits, drain, deadlines, blocks, payments or a store in trouble is never told, or not for
 /// sure.
-const UNHEARD: [Status; 15] = [
+const UNHEARD: [Status; 16] = [
     Status::Blocked,
     Status::NotEligible,
     Status::NotAgain,
+    Status::TooManyUnpaid,
     Status::RateLimited,
     Status::Busy,
     Status::Insufficient,

@@ -138,6 +138,9 @@ pub(super) const KEYS: &[Key] = &[
     key("limits.per_activity.burst", BURST),
     key("limits.auth_per_ip.rate_per_s", RATE_PER_S),
     key("limits.auth_per_ip.burst", BURST),
+    // The constants of `OpenUnpaidMax`.
+    key("limits.open_unpaid_per_user_max", Rule::Whole(0, 100)),
+    key("limits.open_unpaid_per_device_max", Rule::Whole(0, 8)),
     // The store keeps the order number of each.
     key("limits.store_attempts_max", Rule::Whole(0, 100)),
     key("limits.store_attempts_window", ms(100, HOUR_MS)),

@@ -263,6 +263,10 @@ pub struct Limits {
     pub per_activity: Rate,
     /// Per client address (IPv6: per /64), AUTH: what tokens may cost.
     pub auth_per_ip: Rate,
+    /// Reservations of one user that may be open and unpaid at a time, in all activities; 0 = any number.
+    pub open_unpaid_per_user_max: u8,
+    /// The same of one device, over all its users, on each gateway.
+    pub open_unpaid_per_device_max: u8,
     /// BUYs of one user that may ask the store for units in a window, on all gateways together; 0 = no limit.
     pub store_attempts_max: u32,
     /// That window.
@@ -283,6 +287,8 @@ impl Default for Limits {
             per_connection: Rate { rate_per_s: 0, burst: 0 },
             per_activity: Rate { rate_per_s: 0, burst: 0 },
             auth_per_ip: Rate { rate_per_s: 0, burst: 0 },
+            open_unpaid_per_user_max: 0,
+            open_unpaid_per_device_max: 0,
             store_attempts_max: 0,
             store_attempts_window: Duration::from_secs(10),
             per_ip_overrides: Vec::new(),

@@ -6,7 +6,7 @@ use super::{Config, IpOverride, Rate};
 use crate::admission::identity::{
     ClaimNames, IdentitySettings, MintKey, MintSettings, TokenAlgorithm, VerifyKey,
 };
-use crate::admission::limits::{self, LimitsSettings};
+use crate::admission::limits::{self, LimitsSettings, OpenUnpaidMax};
 
 /// Why tokens cannot be made with this configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +37,10 @@ impl Config {
             per_connection: limits.per_connection.into(),
             per_activity: limits.per_activity.into(),
             auth_per_ip: limits.auth_per_ip.into(),
+            open_unpaid: OpenUnpaidMax {
+                per_user: limits.open_unpaid_per_user_max,
+                per_device: limits.open_unpaid_per_device_max,
+            },
             per_ip_overrides: limits.per_ip_overrides.iter().map(|entry| (*entry).into()).collect(),
             keys_max: limits.keys_max,
         }

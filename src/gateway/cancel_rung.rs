@@ -8,7 +8,7 @@ use super::funnel::Funnel;
 use super::reply_parts::busy_hint_ms;
 use super::view::View;
 use crate::admission::limits::Held;
-use crate::protocol::{ActivityId, OrderNumber, OrderState, Reply, Status, UserId};
+use crate::protocol::{ActivityId, OrderNumber, Reply, Status, UserId};
 use crate::stock::Standing;
 use crate::stock::calls::Mark;
 
@@ -42,7 +42,7 @@ impl Funnel {
         let no_order = (Status::NoOrder, 0, Reply::Empty);
         Cancellable::Told(match self.buyers.standing(activity, user) {
             Some(Standing::Order(mark)) if mark.order != order => no_order,
-            Some(Standing::Order(mark)) if is_unpaid(mark.state) => return Cancellable::AtTheStore(mark),
+            Some(Standing::Order(mark)) if mark.state.is_unpaid() => return Cancellable::AtTheStore(mark),
             Some(Standing::Order(mark)) => told_of(mark),
             Some(Standing::Unconfirmed(order_number)) => {
                 (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number })
@@ -51,8 +51,4 @@ impl Funnel {
             None => (Status::Unconfirmed, busy_hint_ms(), Reply::Pending { order_number: OrderNumber(0) }),
         })
     }
-}
-
-const fn is_unpaid(state: OrderState) -> bool {
-    matches!(state, OrderState::Reserved | OrderState::Recorded | OrderState::PendingPayment)
 }

@@ -96,6 +96,8 @@ async fn retain_keys(core: Arc<Core>) {
     loop {
         tokio::time::sleep(RETAIN_INTERVAL).await;
         let on_sale = core.funnel.on_sale.load_full();
-        core.funnel.limits.retain(on_sale.rates(), core.clock.now().mono_ns);
+        let now = core.clock.now();
+        core.funnel.limits.retain(on_sale.rates(), now.mono_ns);
+        core.funnel.retain_unpaid(now);
     }
 }

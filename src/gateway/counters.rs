@@ -66,6 +66,10 @@ counted! {
         Eligibility = "eligibility",
         /// Nothing left, by the board.
         Stock = "stock",
+        /// The user has as many unpaid orders as may be open.
+        OpenUnpaidUser = "open_unpaid_user",
+        /// His device has.
+        OpenUnpaidDevice = "open_unpaid_device",
         /// The store is known not to answer.
         Breaker = "breaker",
         /// The shard's queue is full.

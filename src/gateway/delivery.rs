@@ -60,6 +60,9 @@ impl Delivery {
 
     fn answer(&self, ticket: &Ticket, outcome: Outcome, round: &mut Round) {
         self.sheet.passed(ending_of(outcome));
+        if let Some(counted) = &ticket.counted {
+            self.core.funnel.unpaid.answered(counted);
+        }
         let (status, hint_ms, reply) = match outcome {
             Outcome::Queued(mark) => (Status::Queued, 0, Reply::Order(order_of(mark))),
             Outcome::Already(mark) => (Status::Already, 0, Reply::Order(order_of(mark))),

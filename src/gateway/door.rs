@@ -11,6 +11,7 @@ use crossbeam::queue::ArrayQueue;
 use tokio::sync::Notify;
 
 use super::peer::Peer;
+use super::unpaid::Counted;
 use crate::protocol::UserId;
 use crate::stock::calls::ShardId;
 use crate::stock::{PerShard, Purchase};
@@ -21,6 +22,8 @@ pub(super) struct Ticket {
     pub(super) peer: Arc<Peer>,
     pub(super) request_id: u32,
     pub(super) user: UserId,
+    /// What it is counted under until its answer, while a cap on unpaid orders is in force.
+    pub(super) counted: Option<Counted>,
     /// A service connection: it is told of the user's later pushes once he has an order.
     pub(super) names_user: bool,
 }

@@ -19,6 +19,7 @@ use super::lookups::Lookups;
 use super::on_sale::{OnSale, Sale, SkuOnSale};
 use super::reply_parts::{busy_hint_ms, order_of, with_jitter};
 use super::reserve::Reserve;
+use super::unpaid::UnpaidBook;
 use super::view::View;
 use crate::admission::limits::{Held, LimitedBy, Limits, Rates, Share};
 use crate::admission::risk::Risk;
@@ -55,11 +56,12 @@ pub(super) struct Funnel {
     pub(super) reserve: Option<Reserve>,
     pub(super) lookups: Lookups,
     pub(super) cancels: Cancels,
+    pub(super) unpaid: UnpaidBook,
 }
 
 impl Funnel {
     /// How the user stands, whoever has sold to him.
-    fn standing(&self, activity: ActivityId, user: UserId) -> Option<Standing> {
+    pub(super) fn standing(&self, activity: ActivityId, user: UserId) -> Option<Standing> {
         let of_store = self.buyers.standing(activity, user);
         self.reserve.as_ref().map_or(of_store, |reserve| reserve.standing(of_store, activity, user))
     }
@@ -88,8 +90,13 @@ impl Funnel {
         self.rate(now, on_sale.rates(), ask)?;
         self.duplicate(on_sale, ask)?;
         let judged = self.below_duplicate(now, view, sale, left, ask);
-        judged.map_err(|refusal| self.unless_a_winner(now, was_fresh, view, ask, refusal))?;
-        self.queue(now, ask)
+        let counted = judged.and_then(|()| self.count_unpaid(now, view, ask));
+        let counted = counted.map_err(|refusal| self.unless_a_winner(now, was_fresh, view, ask, refusal))?;
+        let queued = self.queue(now, ask, counted);
+        if let (Err(_), Some(counted)) = (&queued, &counted) {
+            self.unpaid.answered(counted);
+        }
+        queued
     }
 
     /// The rungs that must not turn a winner away.

@@ -68,6 +68,8 @@ mod subscribers;
 mod switches;
 mod tasks;
 mod trouble;
+mod unpaid;
+mod unpaid_rung;
 mod view;
 mod warm;
 mod worker;

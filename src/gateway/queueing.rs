@@ -10,13 +10,14 @@ use super::counters::Rung;
 use super::door::{Admitted, Ticket};
 use super::funnel::{Funnel, UNKNOWN_RETRY_MS};
 use super::reply_parts::{busy_hint_ms, with_jitter};
+use super::unpaid::Counted;
 use crate::protocol::{Reply, SkuKey, Status};
 use crate::stock::Purchase;
 use crate::stock::calls::ShardId;
 use crate::store::gate::Way;
 
 impl Funnel {
-    pub(super) fn queue(&self, now: Now, ask: &Ask<'_>) -> Result<(), Refusal> {
+    pub(super) fn queue(&self, now: Now, ask: &Ask<'_>, counted: Option<Counted>) -> Result<(), Refusal> {
         let door = match self.gate.way(ShardId::of(ask.user)) {
             Way::Store => Some(&self.door),
             Way::Database => self.reserve.as_ref().map(|reserve| &reserve.door),
@@ -31,6 +32,7 @@ impl Funnel {
             peer: Arc::clone(ask.peer),
             request_id: ask.request_id,
             user: ask.user,
+            counted,
             names_user: ask.names_user,
         };
         let purchase = Purchase {

@@ -29,6 +29,7 @@ use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::tasks::Tasks;
+use super::unpaid::UnpaidBook;
 use super::{
     Core, Settings, cancels, catalogue, conduct, key_file, listener, lookups, reserve_task, risk, sessions,
     slices, worker_thread,
@@ -85,8 +86,7 @@ impl Gateway {
         store.drive_loads().await?;
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
-        let lists = AllowLists::default();
-        let rates = Arc::new(limits.rates());
+        let (lists, rates) = (AllowLists::default(), Arc::new(limits.rates()));
         let ties = Ties { board: &board, claims: verifier.claim_names(), lists: &lists };
         let (lookups, lookup_task) = lookups::new(&settings);
         let (cancels, cancel_task) = cancels::new(&settings.stock);
@@ -104,6 +104,7 @@ impl Gateway {
             reserve: store.reserve().map(|_| Reserve::new(settings.stock.queue_items_max)),
             lookups,
             cancels,
+            unpaid: UnpaidBook::default(),
         };
         let stock = engine(&settings, &registration, &board, &buyers);
         let core = Arc::new(Core {

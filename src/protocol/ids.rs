@@ -94,6 +94,11 @@ impl OrderState {
         matches!(self, Self::Reserved | Self::PendingPayment | Self::Paid | Self::Recorded)
     }
 
+    /// Whether the order holds its units and waits for its payment, or is going to.
+    pub const fn is_unpaid(self) -> bool {
+        matches!(self, Self::Reserved | Self::Recorded | Self::PendingPayment)
+    }
+
     /// How far along an order is: of two marks of one order the one that is further along is the newer. Reserved comes first,
     /// then recorded; closed and failed are equally far.
     pub const fn rank(self) -> u8 {

@@ -54,6 +54,8 @@ wire_enum! {
         UpgradeRequired = 0x1009, "UPGRADE_REQUIRED";
         /// The order is paid, or its money is on its way back.
         NotCancellable = 0x100A, "NOT_CANCELLABLE";
+        /// The user, or his device, has as many unpaid orders as may be open at a time.
+        TooManyUnpaid = 0x100B, "TOO_MANY_UNPAID";
         /// Not open yet; the hint is the time until it opens.
         NotStarted = 0x2001, "NOT_STARTED";
         /// Over a rate limit.

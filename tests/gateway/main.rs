@@ -48,6 +48,7 @@ mod switches;
 mod tlv_lengths;
 mod tokens;
 mod unfinished;
+mod unpaid;
 mod vectors;
 mod waiting;
 mod windows;

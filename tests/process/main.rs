@@ -51,6 +51,7 @@ mod switch_commands;
 mod switches;
 mod tokens;
 mod trouble;
+mod unpaid;
 #[path = "../gateway/wire.rs"]
 #[allow(dead_code, reason = "shared with tests/gateway, which uses all of it")]
 mod wire;

@@ -13,7 +13,7 @@ use rushgate::admin::activities::{Activities, NewActivity, NewSku};
 use rushgate::admission::identity::{
     IdentityKind, IdentitySettings, MintKey, MintSettings, Minter, Verifier, VerifyKey,
 };
-use rushgate::admission::limits::{IpOverride, Limits, LimitsSettings, Rate};
+use rushgate::admission::limits::{IpOverride, Limits, LimitsSettings, OpenUnpaidMax, Rate};
 use rushgate::admission::risk::Effect;
 use rushgate::gateway::{Conversation, Gateway, Settings};
 use rushgate::protocol::{Opcode, Request, Status, UserId};
@@ -173,6 +173,7 @@ fn limits() -> LimitsSettings {
         per_connection: never,
         per_activity: never,
         auth_per_ip: never,
+        open_unpaid: OpenUnpaidMax::default(),
         per_ip_overrides: vec![crowded],
         keys_max: 2_000_000,
     }

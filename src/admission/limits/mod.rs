@@ -15,6 +15,7 @@
 mod activity;
 mod auth;
 mod ip_key;
+mod open_unpaid;
 mod overflow;
 mod pace;
 mod per_ip;
@@ -37,6 +38,7 @@ use std::sync::atomic::AtomicU64;
 pub use self::activity::ActivityLimit;
 use self::auth::AuthLimit;
 pub use self::ip_key::IpKey;
+pub use self::open_unpaid::OpenUnpaidMax;
 use self::pace::{Pace, update};
 use self::per_ip::{IpCell, PerIp};
 use self::per_user::{PerUser, UserCell};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::ip_key::IpKey;
 use super::pace::Pace;
 use super::per_ip::IpPaces;
-use super::{LimitsSettings, Rate, Share};
+use super::{LimitsSettings, OpenUnpaidMax, Rate, Share};
 use crate::protocol::ActivityId;
 
 /// What operators have set instead of the configuration; `None` = as configured.
@@ -24,6 +24,10 @@ pub struct RateSwitches {
     pub result_per_user: Option<Rate>,
     /// See [`LimitsSettings::per_connection`].
     pub per_connection: Option<Rate>,
+    /// See [`OpenUnpaidMax::per_user`].
+    pub open_unpaid_per_user: Option<u8>,
+    /// See [`OpenUnpaidMax::per_device`].
+    pub open_unpaid_per_device: Option<u8>,
     /// Of single activities, instead of [`LimitsSettings::per_activity`]. By ascending number, none twice.
     pub activities: Vec<(ActivityId, Rate)>,
 }
@@ -39,6 +43,7 @@ pub struct Rates {
     pub(super) per_user: Pace,
     pub(super) result_per_user: Pace,
     pub(super) per_connection: Pace,
+    open_unpaid: OpenUnpaidMax,
 }
 
 impl Rates {
@@ -54,6 +59,7 @@ impl Rates {
             per_user: own(settings.per_user),
             result_per_user: own(settings.result_per_user),
             per_connection: own(settings.per_connection),
+            open_unpaid: settings.open_unpaid,
         }
     }
 
@@ -89,6 +95,10 @@ impl Rates {
                 set(switches.per_connection, configured.per_connection),
                 own,
             ),
+            open_unpaid: OpenUnpaidMax {
+                per_user: switches.open_unpaid_per_user.unwrap_or(configured.open_unpaid.per_user),
+                per_device: switches.open_unpaid_per_device.unwrap_or(configured.open_unpaid.per_device),
+            },
             switches,
         }
     }
@@ -101,6 +111,11 @@ impl Rates {
     /// What this gateway gives out by itself.
     pub const fn share(&self) -> Share {
         self.share
+    }
+
+    /// How many reservations may be open and unpaid.
+    pub const fn open_unpaid(&self) -> OpenUnpaidMax {
+        self.open_unpaid
     }
 
     /// The global rate, for all gateways together.

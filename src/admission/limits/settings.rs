@@ -1,6 +1,7 @@
 //! What [`Limits`](super::Limits) is made from.
 
 use super::super::Cidr;
+use super::open_unpaid::OpenUnpaidMax;
 
 /// How often something may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct LimitsSettings {
     pub per_activity: Rate,
     /// Per client address, AUTH.
     pub auth_per_ip: Rate,
+    /// Reservations that may be open and unpaid at a time.
+    pub open_unpaid: OpenUnpaidMax,
     /// Exceptions from `per_ip`; those without a limit have none for AUTH either.
     pub per_ip_overrides: Vec<IpOverride>,
     /// Greatest number of addresses, of users and of querying users remembered, each. A remembered user takes up
@@ -69,6 +72,7 @@ impl Default for LimitsSettings {
             per_connection: Rate::OFF,
             per_activity: Rate::OFF,
             auth_per_ip: Rate::OFF,
+            open_unpaid: OpenUnpaidMax::default(),
             per_ip_overrides: Vec::new(),
             keys_max: 2_000_000,
         }

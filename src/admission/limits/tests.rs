@@ -367,6 +367,7 @@ fn no_settings_and_no_time_make_it_panic() {
             per_activity: extreme,
             auth_per_ip: extreme,
             per_ip_overrides: Vec::new(),
+            open_unpaid: OpenUnpaidMax::default(),
             keys_max: 0,
         });
         for now_ns in [0, 1, u64::MAX / 2, u64::MAX, 0] {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::super::limits::RateSwitches;
+use super::open_unpaid::UnpaidOf;
 use super::rate::Limit;
 use super::switch::{Entry, LogLevel, Switch, SwitchError};
 use crate::protocol::ActivityId;
@@ -89,6 +90,12 @@ impl SwitchBoard {
     pub fn rates(&self) -> RateSwitches {
         let mut rates = RateSwitches::default();
         for switch in self.iter() {
+            if let Switch::OpenUnpaid(of, cap) = switch {
+                match of {
+                    UnpaidOf::User => rates.open_unpaid_per_user = cap.set(),
+                    UnpaidOf::Device => rates.open_unpaid_per_device = cap.set(),
+                }
+            }
             let Switch::Limit(limit, setting) = switch else { continue };
             let place = match limit {
                 Limit::Global => &mut rates.global,

@@ -7,11 +7,13 @@
 //! A switch is declared here together with the mechanism that obeys it, never before it.
 
 mod board;
+mod open_unpaid;
 mod rate;
 mod stock_mode;
 mod switch;
 
 pub use board::{Ignored, SwitchBoard};
+pub use open_unpaid::{UnpaidCap, UnpaidOf};
 pub use rate::{Limit, RateSetting};
 pub use stock_mode::StockMode;
 pub use switch::{Entry, LogLevel, Switch, SwitchError, SwitchKind};

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::open_unpaid::{UnpaidCap, UnpaidOf};
 use super::rate::{Limit, RATE_VALUES, RateSetting, plain_number};
 use super::stock_mode::StockMode;
 use crate::protocol::ActivityId;
@@ -74,11 +75,15 @@ pub enum SwitchKind {
     LimitResultPerUser,
     /// See [`Limit::Activity`].
     LimitActivity,
+    /// See [`UnpaidOf::User`].
+    OpenUnpaidPerUser,
+    /// See [`UnpaidOf::Device`].
+    OpenUnpaidPerDevice,
 }
 
 impl SwitchKind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Entry,
         Self::LogLevel,
         Self::Drain,
@@ -89,7 +94,16 @@ impl SwitchKind {
         Self::LimitPerConnection,
         Self::LimitResultPerUser,
         Self::LimitActivity,
+        Self::OpenUnpaidPerUser,
+        Self::OpenUnpaidPerDevice,
     ];
+
+    const fn of_unpaid(of: UnpaidOf) -> Self {
+        match of {
+            UnpaidOf::User => Self::OpenUnpaidPerUser,
+            UnpaidOf::Device => Self::OpenUnpaidPerDevice,
+        }
+    }
 
     const fn of_limit(limit: Limit) -> Self {
         match limit {
@@ -115,6 +129,8 @@ impl SwitchKind {
             Self::LimitPerConnection => "limits.per_connection",
             Self::LimitResultPerUser => "limits.result_per_user",
             Self::LimitActivity => "limits.activity",
+            Self::OpenUnpaidPerUser => "limits.open_unpaid_per_user_max",
+            Self::OpenUnpaidPerDevice => "limits.open_unpaid_per_device_max",
         }
     }
 
@@ -135,6 +151,8 @@ impl SwitchKind {
             Self::LogLevel => "default, error, warn, info, debug or trace",
             Self::Drain => "on or off",
             Self::StockMode => "default, redis or database",
+            Self::OpenUnpaidPerUser => UnpaidOf::User.values(),
+            Self::OpenUnpaidPerDevice => UnpaidOf::Device.values(),
             _ => RATE_VALUES,
         }
     }
@@ -163,6 +181,8 @@ pub enum Switch {
     StockMode(StockMode),
     /// A rate limit of every gateway.
     Limit(Limit, RateSetting),
+    /// A cap of every gateway on open unpaid reservations.
+    OpenUnpaid(UnpaidOf, UnpaidCap),
 }
 
 /// Why a name and a value are no switch.
@@ -251,6 +271,12 @@ impl Switch {
                     _ => Err(wrong_value()),
                 };
             }
+            SwitchKind::OpenUnpaidPerUser | SwitchKind::OpenUnpaidPerDevice => {
+                for_all()?;
+                let is_users = kind == SwitchKind::OpenUnpaidPerUser;
+                let of = if is_users { UnpaidOf::User } else { UnpaidOf::Device };
+                return of.cap(value).map(|cap| Self::OpenUnpaid(of, cap)).ok_or_else(wrong_value);
+            }
             SwitchKind::LimitGlobal => for_all().map(|()| Limit::Global)?,
             SwitchKind::LimitPerIp => for_all().map(|()| Limit::PerIp)?,
             SwitchKind::LimitPerUser => for_all().map(|()| Limit::PerUser)?,
@@ -276,6 +302,7 @@ impl Switch {
             Self::Drain(..) => SwitchKind::Drain,
             Self::StockMode(_) => SwitchKind::StockMode,
             Self::Limit(limit, _) => SwitchKind::of_limit(*limit),
+            Self::OpenUnpaid(of, _) => SwitchKind::of_unpaid(*of),
         }
     }
 
@@ -289,6 +316,7 @@ impl Switch {
             Self::Drain(_, true) => "on",
             Self::Drain(_, false) => "off",
             Self::Limit(_, setting) => return setting.text(),
+            Self::OpenUnpaid(_, cap) => return cap.text(),
         };
         word.to_owned()
     }
@@ -303,7 +331,11 @@ impl fmt::Display for Switch {
                 write!(f, "/{activity}")
             }
             Self::Drain(gateway, _) => write!(f, "/{gateway}"),
-            Self::Entry(None, _) | Self::LogLevel(_) | Self::StockMode(_) | Self::Limit(..) => Ok(()),
+            Self::Entry(None, _)
+            | Self::LogLevel(_)
+            | Self::StockMode(_)
+            | Self::Limit(..)
+            | Self::OpenUnpaid(..) => Ok(()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Names and values by example, and the board that comes of them.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use super::{Entry, Ignored, LogLevel, StockMode, Switch, SwitchBoard, SwitchKind};
+use super::{Entry, Ignored, LogLevel, StockMode, Switch, SwitchBoard, SwitchKind, UnpaidCap, UnpaidOf};
 use crate::protocol::ActivityId;
 
 #[test]
@@ -16,6 +16,14 @@ fn a_name_and_a_value_come_back_as_they_were_written() {
         ("drain/12", "on", Switch::Drain(12, true)),
         ("drain/12", "off", Switch::Drain(12, false)),
         ("stock.mode", "database", Switch::StockMode(StockMode::Database)),
+        ("limits.open_unpaid_per_user_max", "100", Switch::OpenUnpaid(UnpaidOf::User, UnpaidCap::Set(100))),
+        ("limits.open_unpaid_per_user_max", "off", Switch::OpenUnpaid(UnpaidOf::User, UnpaidCap::Set(0))),
+        ("limits.open_unpaid_per_device_max", "8", Switch::OpenUnpaid(UnpaidOf::Device, UnpaidCap::Set(8))),
+        (
+            "limits.open_unpaid_per_device_max",
+            "default",
+            Switch::OpenUnpaid(UnpaidOf::Device, UnpaidCap::Default),
+        ),
     ] {
         let read = Switch::parse(name, value).unwrap();
         assert_eq!(read, switch);
@@ -59,6 +67,9 @@ fn what_does_not_parse_is_refused_with_the_reason_and_what_to_write() {
         ("log_level", "verbose", "it is default, error, warn, info, debug or trace"),
         ("drain", "on", "it is of one gateway"),
         ("drain/x", "on", "from 1 to 4294967295; write drain/GATEWAY"),
+        ("limits.open_unpaid_per_user_max", "101", "a whole number from 1 to 100, off or default"),
+        ("limits.open_unpaid_per_device_max", "9", "a whole number from 1 to 8, off or default"),
+        ("limits.open_unpaid_per_device_max/7", "1", "it is one for all gateways"),
         ("drain/12", "yes", "drain/12 cannot be set to \"yes\"; it is on or off"),
     ] {
         let error = Switch::parse(name, value).unwrap_err().to_string();
