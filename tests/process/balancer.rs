@@ -22,7 +22,7 @@ fn gateway(house: &House, secret: &str) -> Serving {
 fn proxy_addr(serving: &Serving) -> SocketAddr {
     let log = serving.log();
     let line = log.lines().find(|line| line.contains("serves balancers")).expect("it says where");
-    line.rsplit("addr=").next().unwrap().trim().parse().unwrap()
+    line.rsplit("addr=").next().unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
 /// The configuration with the addresses of this test; everything else is as operators have it.
