@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Audited, Evidence, count};
 use crate::layout::PRICE_MINOR;
@@ -135,6 +135,15 @@ fn payments(
         let payments = by_order.get(number).map_or(&[][..], Vec::as_slice);
         if !payments.iter().any(|payment| payment.amount_minor == *amount_minor) {
             wrong.push(format!("order {number}: {amount_minor} were taken, SQL has {payments:?}"));
+        }
+    }
+    // Whoever paid before the payment centre closed his order has it, unless he himself asked for the close.
+    let asked_for = money.side.history.iter().filter(|row| row.to == CLOSED && row.cause == ASKED_FOR);
+    let asked_for: BTreeSet<u64> = asked_for.map(|row| row.number).collect();
+    for number in money.taken.paid.keys().filter(|number| !asked_for.contains(number)) {
+        let state = evidence.sql.orders.get(number).map(|order| order.state);
+        if !matches!(state, None | Some(PAID | FAILED)) {
+            wrong.push(format!("order {number} was paid before it was closed, in SQL it is {state:?}"));
         }
     }
     for number in &money.taken.refused {

@@ -108,6 +108,11 @@ fn orders_and_payments_that_do_not_fit_are_told() {
     tells(|world| world.side.payments[1].state = 1, "payment");
     tells(|world| world.taken.paid.insert(60, 1), "payment");
     tells(|world| world.taken.refused.insert(50), "payment");
+    let closed_though_paid = |world: &mut World| {
+        set(world, 50, REFUND_DUE);
+        world.side.payments[0] = payment("a", 50, TO_BE_GIVEN_BACK, ORDER_CLOSED);
+    };
+    tells(closed_though_paid, "payment");
     tells(|world| world.sql.orders.remove(&50), "payment");
 }
 
