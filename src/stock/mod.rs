@@ -5,6 +5,7 @@
 //! engines against a store that loses, delays and repeats messages.
 
 mod again;
+mod attempts;
 mod board;
 mod buyers;
 pub mod calls;

@@ -139,9 +139,8 @@ impl OperatorConnection {
             return Err(Refused::ActivityExists(activity.id));
         }
         sqlx::query(
-            "INSERT INTO activities (id, name, state, entry_open, opens_at_ms, closes_at_ms, \
-             per_user_limit, pay_within_ms, created_at_ms, eligibility, allow_list, buy_again_max) \
-             VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO activities (id, name, state, entry_open, opens_at_ms, closes_at_ms, per_user_limit, pay_within_ms, \
+             created_at_ms, eligibility, allow_list, buy_again_max) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(activity.id.0)
         .bind(activity.name.as_str())
