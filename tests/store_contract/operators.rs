@@ -69,7 +69,7 @@ async fn what_is_shown_has_these_names() {
     let activity = |sku: serde_json::Value| {
         serde_json::json!({
             "id": 7, "name": "activity 7", "entry_open": true, "opens_at_ms": 0,
-            "closes_at_ms": 4_000_000_000_000_u64, "per_user_limit": 1, "eligibility": "",
+            "closes_at_ms": 4_000_000_000_000_u64, "per_user_limit": 1, "buy_again_max": 0, "eligibility": "",
             "allow_list": false, "skus": [sku],
         })
     };
