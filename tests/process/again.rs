@@ -54,7 +54,7 @@ fn who_may_buy_again_does_so_on_another_gateway_and_what_was_of_the_first_order_
     let shop = Shop::new();
     let (one, two) = (shop.house.serve(&[]), shop.house.serve(&[]));
     let _writer = shop.writer();
-    shop.create(2, &["--opens", "+1s", "--buy-again-max", "1"]);
+    shop.create(2, &["--opens", "+3s", "--buy-again-max", "1"]);
     let (mut here, mut there) = (shop.app(&one, BUYER.0), shop.app(&two, BUYER.0));
     eventually("it opens", || here.ask(&buy(SALE, SKU, 1)).status == Status::Queued);
     let first = here.ask(&result(SALE)).order();

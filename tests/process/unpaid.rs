@@ -15,9 +15,9 @@ fn a_users_unpaid_orders_are_counted_on_all_gateways_until_they_are_paid() {
     let capped = ["limits.open_unpaid_per_user_max=1"];
     let (one, two) = (shop.house.serve(&capped), shop.house.serve(&capped));
     let _writer = shop.writer();
-    shop.create(5, &["--opens", "+1s"]);
+    shop.create(5, &["--opens", "+3s"]);
     let sku = format!("{SKU}:5:999");
-    shop.house.done(&["activity", "create", "--id", "8", "--name", "other", "--sku", &sku, "--opens", "+1s"]);
+    shop.house.done(&["activity", "create", "--id", "8", "--name", "other", "--sku", &sku, "--opens", "+3s"]);
     let (mut here, mut there) = (shop.app(&one, 1), shop.app(&two, 1));
     eventually("it opens", || here.ask(&buy(SALE, SKU, 1)).status == Status::Queued);
     eventually("the other gateway counts it", || there.ask(&result(SALE)).status == Status::Ok);
