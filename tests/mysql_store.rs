@@ -51,6 +51,8 @@ mod reservation;
 mod reserve;
 #[path = "mysql_store/settlement.rs"]
 mod settlement;
+#[path = "mysql_store/takeover.rs"]
+mod takeover;
 #[path = "mysql_store/trouble.rs"]
 mod trouble;
 #[path = "mysql_store/vanished.rs"]

@@ -15,7 +15,7 @@ use dashmap::mapref::entry::{Entry, OccupiedEntry};
 use foldhash::fast::RandomState;
 
 use super::calls::{Mark, ShardId};
-use crate::protocol::{ActivityId, OrderNumber, UserId};
+use crate::protocol::{ActivityId, OrderNumber, OrderState, UserId};
 
 /// Where a user stands in an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +175,11 @@ impl Buyers {
         wanted
     }
 
+    /// Reservations that nobody has settled yet, as far as is known here.
+    pub fn unsettled(&self) -> Vec<(UserId, Mark)> {
+        self.marks(|_, mark| mark.state == OrderState::Reserved)
+    }
+
     /// The first that is told of a shard under a new generation: its marks are these, all others are forgotten. What
     /// is in doubt stays so, and so do marks to be kept that are missing, unless the shard holds another order of the
     /// user that is not an earlier one.
@@ -282,7 +287,7 @@ fn is_newer(mark: &Mark, known: &Mark) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{OrderState, SkuId, SkuKey};
+    use crate::protocol::{SkuId, SkuKey};
 
     const ACTIVITY: ActivityId = ActivityId(1);
     const USER: UserId = UserId(7);

@@ -91,6 +91,10 @@ pub trait Catalogue: Send + Sync + 'static {
     fn ended(&self) -> impl Future<Output = Result<Vec<Ended>, StoreError>> + Send {
         std::future::ready(Ok(Vec::new()))
     }
+    /// All activities that were taken over from Redis, and are sold from the reserve (rule 20 of the stock protocol).
+    fn taken_over(&self) -> impl Future<Output = Result<Vec<ActivityId>, StoreError>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
     /// The user's latest order in an activity, as the database has it, whether or not the activity is archived: the
     /// one that stands, else the one that came furthest. Asked seldom, and never on the way of a BUY.
     fn order_of(

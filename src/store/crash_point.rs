@@ -55,6 +55,11 @@ pub const ALL: &[&str] = &[
     "writer.after_forget",
     "writer.after_forget_processes",
     "writer.after_forget_recoveries",
+    "takeover.after_generation",
+    "takeover.after_hand_ins",
+    "takeover.after_close",
+    "takeover.after_commit",
+    "takeover.after_back",
 ];
 
 /// Those of them that only orders pass that are paid, cancelled or not paid in time: tests of the writer kill it at each, and

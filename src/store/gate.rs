@@ -4,7 +4,7 @@
 //! One word, written by the store when something changes, read by every connection that has a BUY for the queue. A
 //! reader that sees it a moment late sends one BUY into a queue where it is told BUSY a little later.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::stock::calls::{SHARDS, ShardId};
 
@@ -24,6 +24,10 @@ pub enum Way {
 pub struct Gate {
     /// Bit n: shard n is not sold from the store. Bit 16 + n: it is sold from the reserve.
     ways: AtomicU32,
+    /// The reserve cannot be sold either.
+    is_reserve_shut: AtomicBool,
+    /// Some activity was taken over: it is sold from the reserve, whatever else is.
+    has_taken: AtomicBool,
 }
 
 /// Of all shards.
@@ -50,9 +54,24 @@ impl Gate {
         self.ways.store(ways, Ordering::Relaxed);
     }
 
-    /// Whether any shard is sold from the reserve.
+    /// Where BUYs go of an activity that was taken over: Redis is nothing to it.
+    pub fn way_of_taken(&self) -> Way {
+        if self.is_reserve_shut.load(Ordering::Relaxed) { Way::Shut } else { Way::Database }
+    }
+
+    /// Whether the database is known not to answer.
+    pub fn shut_reserve(&self, is_shut: bool) {
+        self.is_reserve_shut.store(is_shut, Ordering::Relaxed);
+    }
+
+    /// Whether any activity is taken over.
+    pub fn set_taken(&self, has_taken: bool) {
+        self.has_taken.store(has_taken, Ordering::Relaxed);
+    }
+
+    /// Whether anything is sold from the reserve.
     pub fn uses_database(&self) -> bool {
-        self.ways.load(Ordering::Relaxed) >> SHARDS != 0
+        self.has_taken.load(Ordering::Relaxed) || self.ways.load(Ordering::Relaxed) >> SHARDS != 0
     }
 
     /// Whether all are.

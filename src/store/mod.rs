@@ -154,8 +154,28 @@ pub trait ReservationStore: Send + Sync + 'static {
         std::future::ready(Ok(HandIn::TooLate))
     }
 
+    /// Waits for a question what this process knows that is not settled, after that of the number `after` (0: the first);
+    /// its number. Dropping the future loses nothing. Nothing is decided by the answer.
+    ///
+    /// A store that nothing is taken over from waits for ever.
+    fn next_look(&self, after: u64) -> impl Future<Output = u64> + Send {
+        let _ = after;
+        std::future::pending()
+    }
+
+    /// Answers such a question.
+    fn answer_look(
+        &self,
+        look: u64,
+        marks: &[(UserId, Mark)],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let _ = (look, marks);
+        std::future::ready(Ok(()))
+    }
+
     /// Ends a promise that a recovery has lost and that could not be put back in its FAILED order: an explicit one,
-    /// never over an order that was settled after all. Gives the mark as it stands then, finally: FAILED, or what was
+    /// never over an order that was settled after all. One of an activity that was taken over is offered to the database
+    /// first (rule 20). Gives the mark as it stands then, finally: FAILED, or what was
     /// settled. To be repeated until it goes well; repeating changes nothing.
     ///
     /// A store that has no recoveries loses no promise: being asked to means that its data is wrong.

@@ -1,17 +1,23 @@
-//! Rule 19 over random sequences: purchases in both worlds, modes that change at any instant, a Redis that goes and comes,
-//! writers that crash between two steps, orders that are closed, units handed over. Redis is a model here, the database is
-//! real. After every step each unit is in exactly one place, and no user has two orders that live.
+//! Rules 19 and 20 over random sequences: purchases in both worlds, modes that change at any instant, a Redis that goes and
+//! comes, writers that crash between two steps, orders that are closed, units handed over, takeovers that some gateways are
+//! late for, and ways back. Redis is a model here, the database is real. After every step each unit is in exactly one
+//! place, and no user has two orders that live.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rushgate::protocol::{OrderNumber, SkuId, UserId};
-use rushgate::stock::calls::{Gen, Item, ItemAnswer};
+use rushgate::protocol::{OrderNumber, OrderState, SkuId, UserId};
+use rushgate::stock::calls::{Gen, Item, ItemAnswer, Mark, ShardId};
 use rushgate::store::catalog::Catalogue;
-use rushgate::store::sql::mysql::{MySqlStore, Preheat, Reservation, Settlement, ShardLoad};
+use rushgate::store::sql::mysql::{
+    MySqlStore, Preheat, Reservation, SettleOutcome, Settlement, ShardLoad, Takeover,
+};
 
 use crate::fixture::{ACTIVITY, PAY_WITHIN_MS, Scene, activity, reservation, sku};
 use crate::installation::Process;
+use crate::takeover;
+
+type Promise = (UserId, Mark);
 
 const TOTAL: u64 = 40;
 const RESERVE: u32 = 15;
@@ -32,7 +38,7 @@ struct Redis {
 }
 
 impl Redis {
-    fn buy(&mut self, user: u64, order: u64) {
+    fn buy(&mut self, user: u64, order: u64, generation: Gen) {
         let attempt = match self.marks.get(&UserId(user)) {
             Some((_, _, true)) => return,
             Some((_, attempt, false)) => attempt + 1,
@@ -41,7 +47,7 @@ impl Redis {
         if self.is_up && self.free > 0 && attempt <= ATTEMPTS_MAX {
             self.free -= 1;
             self.marks.insert(UserId(user), (OrderNumber(order), attempt, true));
-            let mut reserved = reservation(user, order);
+            let mut reserved = Reservation { entry: (generation, order), ..reservation(user, order) };
             reserved.mark.attempt = attempt;
             self.feed.push(reserved);
         }
@@ -79,6 +85,11 @@ struct World {
     orders: u64,
     /// The attempt that each user makes next at the reserve.
     attempts: BTreeMap<UserId, u8>,
+    /// What shards and the database agree on.
+    generation: Gen,
+    is_taken: bool,
+    /// What gateways knew that were late for a takeover.
+    late: Vec<Promise>,
     random: fastrand::Rng,
 }
 
@@ -93,14 +104,19 @@ impl World {
         let process = Process::start(Arc::clone(&store)).await;
         let redis = Redis { is_up: true, ..Redis::default() };
         let random = fastrand::Rng::with_seed(seed);
+        let (generation, late) = (Gen(0), Vec::new());
+        let (sells_the_reserve, is_taken) = (false, false);
         Self {
             scene,
             store,
             process,
             redis,
-            sells_the_reserve: false,
+            sells_the_reserve,
             orders: 1 << 50,
             attempts: BTreeMap::new(),
+            generation,
+            is_taken,
+            late,
             random,
         }
     }
@@ -113,11 +129,74 @@ impl World {
             55..70 => self.settle().await,
             70..80 => self.release().await,
             80..88 => self.load().await,
-            88..97 => self.close().await,
+            88..92 => self.close().await,
+            92..94 => self.take_over().await,
+            94..96 => self.give_back().await,
+            96..98 => self.offer_late().await,
             _ => {
                 let units = self.random.u32(1..=4);
-                self.store.hand_over(sku(1), units).await.unwrap();
+                let handed = self.store.hand_over(sku(1), units).await;
+                assert_eq!(handed.is_err(), self.is_taken, "{handed:?}");
             }
+        }
+    }
+
+    /// Of what nobody has settled some is handed in, some is known to a gateway that is late, some to nobody.
+    async fn take_over(&mut self) {
+        if self.is_taken {
+            return;
+        }
+        let mut handed_in = vec![Vec::new(), Vec::new()];
+        for one in &self.redis.feed {
+            match self.random.usize(0..4) {
+                which @ 0..2 => handed_in[which].push((one.user, one.mark)),
+                2 => self.late.push((one.user, one.mark)),
+                _ => {}
+            }
+        }
+        let taken = takeover::take_over(&self.scene, &handed_in).await;
+        assert!(matches!(taken, Takeover::Done { .. }), "{taken:?}");
+        self.is_taken = true;
+        self.rise().await;
+    }
+
+    async fn rise(&mut self) {
+        self.generation = self.scene.sql.generation().await.unwrap();
+        self.process.generation = self.generation;
+    }
+
+    /// The recovery that follows writes what the database has; old feeds stay.
+    async fn give_back(&mut self) {
+        if !self.is_taken {
+            return;
+        }
+        let mut leadership = self.scene.sql.try_lead().await.unwrap().unwrap();
+        let given = self.scene.sql.give_activity_back(&mut leadership, ACTIVITY).await.unwrap();
+        assert!(matches!(given, Takeover::Done { .. }), "{given:?}");
+        leadership.resign().await;
+        self.is_taken = false;
+        self.rise().await;
+        let feed = std::mem::take(&mut self.redis.feed);
+        self.redis = Redis { is_up: self.redis.is_up, feed, ..Redis::default() };
+        let read = self.scene.sql.read_for_recovery(&ShardId::ALL).await.unwrap();
+        for load in &read.loads {
+            self.redis.load(&load.load);
+        }
+        // Of a user's orders the highest attempt is his mark.
+        for order in read.orders.iter().filter(|order| order.mark.state != OrderState::Failed) {
+            let holds = order.mark.state.is_live() && !order.released;
+            let mark = (order.mark.order, order.mark.attempt, holds);
+            let known = self.redis.marks.entry(order.user).or_insert(mark);
+            if known.1 < mark.1 {
+                *known = mark;
+            }
+        }
+        self.redis.free -= self.redis.held();
+    }
+
+    async fn offer_late(&mut self) {
+        if let Some((user, mark)) = self.late.pop() {
+            self.scene.sql.fail(user, &mark, "late").await.unwrap();
         }
     }
 
@@ -126,12 +205,11 @@ impl World {
         let user = self.random.u64(1..=USERS);
         let is_of_another_mind = self.random.u32(0..10) == 0;
         if self.sells_the_reserve == is_of_another_mind {
-            self.orders += 1;
-            self.redis.buy(user, self.orders);
+            self.buy_of_redis(user);
         } else {
             let next = self.attempts.entry(UserId(user)).or_insert(1);
             let item = Item { attempt: *next, ..self.process.item(UserId(user), sku(1), 1) };
-            let call = self.process.reserve(rushgate::stock::calls::ShardId::of(item.user), vec![item]);
+            let call = self.process.reserve(ShardId::of(item.user), vec![item]);
             let first = self.process.done(&call).await;
             // Its reply is lost now and then.
             if self.random.bool() {
@@ -145,6 +223,14 @@ impl World {
         }
     }
 
+    /// No shard sells what was taken over.
+    fn buy_of_redis(&mut self, user: u64) {
+        self.orders += 1;
+        if !self.is_taken {
+            self.redis.buy(user, self.orders, self.generation);
+        }
+    }
+
     /// A writer settles some of the feed, and may die before it acknowledges them.
     async fn settle(&mut self) {
         let some = self.redis.feed.len().min(self.random.usize(1..=6));
@@ -152,7 +238,8 @@ impl World {
             return;
         }
         let batch = self.redis.feed[..some].to_vec();
-        let settled = self.scene.settle(&batch).await;
+        let settled = self.scene.sql.settle(self.generation, &batch).await.unwrap();
+        let SettleOutcome::Committed(settled) = settled else { panic!("{settled:?}") };
         let is_wrong =
             |one: &Settlement| matches!(one, Settlement::Failed { .. } | Settlement::Collision { .. });
         assert!(!settled.iter().any(is_wrong), "{settled:?}");
@@ -182,7 +269,7 @@ impl World {
             if self.random.u32(0..4) > 0 {
                 let applied: Vec<_> =
                     load.changes.iter().map(|(sku, units)| (*sku, units.unsigned_abs() as u32)).collect();
-                self.scene.sql.load_done(&load, Gen(0), &applied).await.unwrap();
+                self.scene.sql.load_done(&load, self.generation, &applied).await.unwrap();
             }
         }
     }
@@ -202,6 +289,10 @@ impl World {
     async fn check(&self) {
         let reserve = self.scene.sql.figures(ACTIVITY).await.unwrap().1[&SkuId(1)].reserve.unwrap();
         assert_eq!(reserve.total, reserve.free + reserve.sold, "{reserve:?}");
+        if self.is_taken {
+            assert_eq!(reserve.total, TOTAL, "all of it is sold from the database");
+            return self.check_users().await;
+        }
         let on_the_way: u64 = self
             .scene
             .sql
@@ -215,6 +306,10 @@ impl World {
             .sum();
         let redis = self.redis.free + self.redis.held();
         assert_eq!(redis + on_the_way + reserve.free + reserve.sold, TOTAL, "{reserve:?}");
+        self.check_users().await;
+    }
+
+    async fn check_users(&self) {
         let twice = "SELECT COUNT(*) FROM (SELECT user FROM orders WHERE state IN (1, 2, 3, 7) GROUP BY user \
                      HAVING COUNT(*) > 1) t";
         assert_eq!(self.scene.count(twice).await, 0);
@@ -223,6 +318,10 @@ impl World {
     /// Everything that is due is done, and all that is free sold.
     async fn end(mut self) {
         self.redis.is_up = true;
+        while !self.late.is_empty() {
+            self.offer_late().await;
+        }
+        self.give_back().await;
         self.store.hand_over(sku(1), RESERVE).await.unwrap();
         for user in USERS + 1.. {
             while !(self.redis.feed.is_empty()
@@ -236,8 +335,7 @@ impl World {
             if self.redis.free == 0 {
                 break;
             }
-            self.orders += 1;
-            self.redis.buy(user, self.orders);
+            self.buy_of_redis(user);
         }
         self.check().await;
         let live = self.scene.count("SELECT COUNT(*) FROM orders WHERE state IN (1, 2, 3, 7)").await;
@@ -246,7 +344,8 @@ impl World {
 }
 
 #[tokio::test]
-async fn rule_19_no_sequence_of_modes_crashes_and_purchases_sells_a_unit_twice_or_loses_one() {
+async fn rules_19_and_20_no_sequence_of_modes_takeovers_crashes_and_purchases_sells_a_unit_twice_or_loses_one()
+ {
     for seed in [1, 2] {
         let mut world = World::new(seed).await;
         for _ in 0..STEPS {

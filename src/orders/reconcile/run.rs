@@ -61,7 +61,10 @@ impl Reconciliation {
             return Ok(None);
         }
         let is_held = |state| matches!(state, ActivityState::Loaded | ActivityState::Ending);
-        Ok(Some(asked.into_iter().filter(|(_, state)| is_held(*state)).map(|(id, _)| id).collect()))
+        // One that was taken over has one set of books.
+        let taken = self.sql.taken_over().await?;
+        let asked = asked.into_iter().filter(|(id, state)| is_held(*state) && !taken.contains(id));
+        Ok(Some(asked.map(|(id, _)| id).collect()))
     }
 
     /// Compares one activity, and corrects it if that is asked for. An error: it cannot be told whether it is right.

@@ -39,6 +39,7 @@ pub(super) const TRIM: &str = "rg1_trim";
 pub(super) const FORGET: &str = "rg1_forget";
 pub(super) const STATE: &str = "rg1_state";
 pub(super) const ADOPT: &str = "rg1_adopt";
+pub(super) const SHUT: &str = "rg1_shut";
 pub(super) const FENCE: &str = "rg1_fence";
 pub(super) const REBUILD: &str = "rg1_rebuild";
 pub(super) const SWITCH_SET: &str = "rg1_switch_set";

@@ -107,11 +107,27 @@ impl RedisShards {
         Err(StoreError::Unavailable(format!("shard {} has other activities every time", shard.number())))
     }
 
+    /// Closes an open shard of a generation below this one: it is to be rebuilt, not adopted. Refused when it is closed, of
+    /// another epoch than was seen, or not so old.
+    pub async fn shut(&self, shard: ShardId, epoch: &str, below: Gen) -> Result<Fenced, StoreError> {
+        self.bar(shard, ("shutting a shard", library::SHUT), epoch, below).await
+    }
+
     /// Keeps a closed shard closed to every recovery before this generation: a leader that was superseded while it read
     /// opens nothing any more. Before this one reads.
     pub async fn fence(&self, shard: ShardId, epoch: &str, generation: Gen) -> Result<Fenced, StoreError> {
-        let (what, keys) = ("fencing a shard", vec![self.inner.keys.meta(shard)]);
-        let answer = self.function(shard, what, library::FENCE, keys, |command| {
+        self.bar(shard, ("fencing a shard", library::FENCE), epoch, generation).await
+    }
+
+    async fn bar(
+        &self,
+        shard: ShardId,
+        (what, function): (&'static str, &'static str),
+        epoch: &str,
+        generation: Gen,
+    ) -> Result<Fenced, StoreError> {
+        let keys = vec![self.inner.keys.meta(shard)];
+        let answer = self.function(shard, what, function, keys, |command| {
             command.arg(epoch).arg(generation.0);
         });
         match tagged(answer.await?) {

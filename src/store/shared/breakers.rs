@@ -222,6 +222,7 @@ impl Breakers {
             }
         }
         self.gate.set(shut, database);
+        self.gate.shut_reserve(sql != BreakerState::Closed);
         let shards = database.count_ones();
         if self.database_shards.swap(shards, Ordering::Relaxed) != shards {
             self.mode_changes.fetch_add(1, Ordering::Relaxed);

@@ -77,6 +77,8 @@ impl KeeperState {
 pub(super) struct Told {
     pub(super) lease: Lease,
     pub(super) recovery: watch::Sender<Option<RecoveryCall>>,
+    /// The last question what gateways know (rule 20); 0: none yet.
+    pub(super) look: watch::Sender<u64>,
     pub(super) state: watch::Sender<KeeperState>,
     pub(super) breakers: Breakers,
     suspicion: Notify,
@@ -88,6 +90,7 @@ impl Told {
             breakers: Breakers::new(rules, is_cluster),
             lease: Lease::new(),
             recovery: watch::Sender::new(None),
+            look: watch::Sender::new(0),
             state: watch::Sender::default(),
             suspicion: Notify::new(),
         }
@@ -196,7 +199,7 @@ impl Keeper {
         };
         self.degrade(&renewed);
         match renewed {
-            Ok(Some(Renewal { generation, recovery, .. })) => {
+            Ok(Some(Renewal { generation, recovery, look, .. })) => {
                 if let Some(failures) = self.failures.succeeded() {
                     tracing::info!(failures, "the heartbeat reaches the database again");
                 }
@@ -211,6 +214,8 @@ impl Keeper {
                     self.told.recovery.send_if_modified(|known| known.replace(call) != Some(call));
                 }
                 self.told.lease.renewed(sent_at, generation);
+                let look = look.unwrap_or_default();
+                self.told.look.send_if_modified(|known| std::mem::replace(known, look.max(*known)) < look);
             }
             Ok(None) => tracing::error!(
                 process = self.process.0,

@@ -17,6 +17,7 @@ mod recovery;
 mod risk;
 mod store;
 mod switches;
+pub mod takeover;
 mod units;
 
 pub use breakers::{BreakersView, DegradingRules};

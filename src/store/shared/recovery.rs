@@ -10,7 +10,9 @@ use std::time::Duration;
 use super::merge::{self, Known, Merged, SqlLoad, SqlOrder};
 use crate::stock::calls::{Gen, SHARDS, ShardId, SkuCounters};
 use crate::store::StoreError;
-use crate::store::redis::{ActivityPhase, Adopted, Fenced, Rebuilt, RedisShards, ShardContent, ShardState};
+use crate::store::redis::{
+    ActivityContent, ActivityPhase, Adopted, Fenced, Rebuilt, RedisShards, ShardContent, ShardState,
+};
 use crate::store::sql::mysql::{ActivityState, Leadership, MySqlInstallation, RecoveredLoad, RecoveryRecord};
 
 /// Between two looks at who has handed in.
@@ -69,6 +71,7 @@ async fn attempts(
 ) -> Result<Recovered, StoreError> {
     let mut is_first = true;
     loop {
+        shut_old(redis, sql).await?;
         let states = states(redis).await?;
         // As the leader: what was seen before the lock may be another leader's work by now.
         if is_first && all_open(&states, sql.generation().await?) {
@@ -79,6 +82,24 @@ async fn attempts(
             return Ok(recovered);
         }
     }
+}
+
+/// Shards that have not heard that something was taken over from them, or given back to them, are rebuilt (rule 20). One
+/// that cannot be shut has become another since; it is looked at next.
+async fn shut_old(redis: &RedisShards, sql: &MySqlInstallation) -> Result<(), StoreError> {
+    let below = sql.rebuild_below().await?;
+    for (shard, state) in ShardId::all().zip(states(redis).await?) {
+        if state.is_open && state.generation < below {
+            let shut = redis.shut(shard, &state.own_epoch, below).await?;
+            tracing::warn!(
+                shard = shard.number(),
+                generation = state.generation.0,
+                ?shut,
+                "a shard of before a takeover"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// `None`: a shard has closed meanwhile, or changed its epoch; once more, under a new generation.
@@ -114,7 +135,8 @@ async fn attempt(
         if states.get(shard.index()).is_some_and(|state| state.own_epoch != content.epoch) {
             return Ok(None);
         }
-        surviving.push((*shard, content));
+        let of = states.get(shard.index()).map_or(Gen(0), |state| state.generation);
+        surviving.push((*shard, of, content));
     }
     let known = known(sql, generation, surviving, open).await?;
     // Beside the runtime: a process that has one thread goes on with its heartbeat and keeps the lead.
@@ -178,7 +200,7 @@ async fn fence(redis: &RedisShards, states: &[ShardState], generation: Gen) -> R
 }
 
 /// Step 3: a gateway that falls silent is not waited for.
-async fn wait_for_hand_ins(sql: &MySqlInstallation, generation: Gen) -> Result<(), StoreError> {
+pub(super) async fn wait_for_hand_ins(sql: &MySqlInstallation, generation: Gen) -> Result<(), StoreError> {
     loop {
         let live = sql.live_gateways().await?;
         let handed_in = sql.hand_ins(generation).await?;
@@ -193,15 +215,25 @@ async fn wait_for_hand_ins(sql: &MySqlInstallation, generation: Gen) -> Result<(
 async fn known(
     sql: &MySqlInstallation,
     generation: Gen,
-    surviving: Vec<(ShardId, ShardContent)>,
+    surviving: Vec<(ShardId, Gen, ShardContent)>,
     open: Vec<(ShardId, Vec<SkuCounters>)>,
 ) -> Result<Known, StoreError> {
-    let mut known = Known { surviving, open, ..Known::default() };
+    let mut known = Known { open, ..Known::default() };
     for gateway in sql.hand_ins(generation).await? {
         known.handed_in.extend(sql.handed_in(generation, gateway).await?);
     }
-    let shards: Vec<ShardId> = known.surviving.iter().map(|(shard, _)| *shard).collect();
+    let shards: Vec<ShardId> = surviving.iter().map(|(shard, ..)| *shard).collect();
     let read = sql.read_for_recovery(&shards).await?;
+    let since = |of: Gen, activity| read.taken.get(&activity).is_none_or(|taken| of >= *taken);
+    for (shard, of, mut content) in surviving {
+        // What an older shard holds of an activity that was taken over counts for nothing, for ever.
+        for activity in content.activities.iter_mut().filter(|activity| !since(of, activity.id)) {
+            let (id, phase) = (activity.id, activity.phase);
+            *activity =
+                ActivityContent { id, phase, counters: Vec::new(), loads: Vec::new(), marks: Vec::new() };
+        }
+        known.surviving.push((shard, content));
+    }
     known.orders = read
         .orders
         .into_iter()

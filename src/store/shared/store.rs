@@ -232,6 +232,19 @@ impl ReservationStore for SharedStore {
         Ok(answer)
     }
 
+    async fn next_look(&self, after: u64) -> u64 {
+        let mut looks = self.told.look.subscribe();
+        match looks.wait_for(|look| *look > after).await.map(|look| *look) {
+            Ok(look) => look,
+            // The sender lives as long as this store does.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn answer_look(&self, look: u64, marks: &[(UserId, Mark)]) -> Result<(), StoreError> {
+        self.sql.answer_look(self.process()?, look, marks).await
+    }
+
     async fn fail(&self, user: UserId, mark: &Mark) -> Result<Mark, StoreError> {
         Ok(match self.sql.fail(user, mark, super::recovery::WHY_FAILED).await? {
             FailOutcome::Failed | FailOutcome::WasFailed => {
@@ -332,6 +345,10 @@ impl Catalogue for SharedStore {
 
     async fn ended(&self) -> Result<Vec<Ended>, StoreError> {
         self.sql.ended().await
+    }
+
+    async fn taken_over(&self) -> Result<Vec<ActivityId>, StoreError> {
+        self.sql.taken_over().await
     }
 
     /// Whoever holds no lease may still read: what SQL says is what is.

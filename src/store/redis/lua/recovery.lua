@@ -39,6 +39,17 @@ local function adopt(keys, args)
   return {'D', packed}
 end
 
+-- shut: closes an open shard of a generation below the given one, whatever it holds: something that it sells was taken over
+-- from it, or given back to it, since. KEYS meta. ARGV epoch, generation. Returns {'D'}; {'X'} when it is not so.
+local function shut(keys, args)
+  local meta = redis.call('HMGET', keys[1], 'epoch', 'phase', 'gen')
+  if is_open(meta) and meta[1] == args[1] and tonumber(meta[3]) < tonumber(args[2]) then
+    redis.call('HSET', keys[1], 'phase', 'closed')
+    return {'D'}
+  end
+  return {'X'}
+end
+
 -- fence: keeps a closed shard closed to every recovery before this one. Their leaders, superseded between reading and
 -- writing, would open it with what they had read, while a later one reads something else.
 -- KEYS meta. ARGV epoch, generation. Returns {'D'}; {'X'} when it is open, of another epoch, or of a later generation.
@@ -137,5 +148,6 @@ end
 
 redis.register_function{function_name = 'rg1_state', callback = state, flags = {'no-writes'}}
 redis.register_function('rg1_adopt', adopt)
+redis.register_function('rg1_shut', shut)
 redis.register_function('rg1_fence', fence)
 redis.register_function('rg1_rebuild', rebuild)

@@ -152,7 +152,7 @@ impl MySqlInstallation {
             sqlx::query_scalar("SELECT gen FROM installation").fetch_one(&mut *transaction).await?;
         let available: Vec<(u32, u16, u32)> = sqlx::query_as(
             "SELECT s.activity, s.sku, s.available FROM sku_stock s \
-             JOIN activities a ON a.id = s.activity AND a.state IN (2, 3)",
+             JOIN activities a ON a.id = s.activity AND a.state IN (2, 3) AND a.taken_over = 0",
         )
         .fetch_all(&mut *transaction)
         .await?;
@@ -241,6 +241,7 @@ async fn ledger(connection: &mut MySqlConnection, activity: ActivityId) -> Resul
 async fn loads(connection: &mut MySqlConnection, activity: ActivityId) -> Result<Vec<LoadShare>, Failure> {
     let rows: Vec<(String, u16, u8, u16, u8, Option<u32>)> = sqlx::query_as(
         "SELECT l.call_id, s.round, s.shard, l.sku, l.kind, s.applied FROM loads l \
+         JOIN activities a ON a.id = l.activity AND l.ordinal > a.taken_loads \
          JOIN load_shards s ON s.ordinal = l.ordinal WHERE l.activity = ? ORDER BY l.ordinal, s.round, s.shard",
     )
     .bind(activity.0)

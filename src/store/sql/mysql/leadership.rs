@@ -127,7 +127,7 @@ impl Leadership {
         }
     }
 
-    async fn connection(&self) -> Result<MappedMutexGuard<'_, MySqlConnection>, StoreError> {
+    pub(super) async fn connection(&self) -> Result<MappedMutexGuard<'_, MySqlConnection>, StoreError> {
         MutexGuard::try_map(self.held.lock().await, Option::as_mut).map_err(|_| {
             StoreError::Unavailable("the lead of the recovery is lost; it is begun anew".to_owned())
         })

@@ -49,6 +49,7 @@ mod settle_batch;
 mod settle_carefully;
 mod statements;
 mod switches;
+mod takeover;
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -76,6 +77,8 @@ pub use reservation::books::ReserveBooks;
 pub use reservations::{Reservation, SettleOutcome, Settlement};
 #[cfg(test)]
 pub(crate) use settle_carefully::tests as settling;
+pub use takeover::known::Outlook;
+pub use takeover::{TakenSku, Takeover, TakeoverRefused};
 
 use crate::protocol::ActivityId;
 

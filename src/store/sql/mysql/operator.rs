@@ -19,6 +19,7 @@ use super::operator_rows::{
 use super::reservation::loads::insert_own_load;
 use super::reservation::reserve::read_reserves;
 use super::statements::{Shapes, write};
+use super::takeover;
 use crate::protocol::{ActivityId, OrderState, SkuId, SkuKey};
 use crate::store::StoreError;
 use crate::store::catalog::{Activity, STOCK_MAX};
@@ -166,6 +167,9 @@ impl MySqlInstallation {
         };
         if state >= ActivityState::Ending {
             return Ok(Err(MySqlRefused::Ended(sku.activity)));
+        }
+        if takeover::is_taken(&mut transaction, sku.activity).await? {
+            return Ok(Err(MySqlRefused::TakenOver(sku.activity)));
         }
         // Locked, so that two additions together do not exceed the greatest stock.
         let planned: Option<u32> = sqlx::query_scalar(

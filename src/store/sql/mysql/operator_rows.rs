@@ -33,6 +33,12 @@ pub enum MySqlRefused {
     /// The activity is ending or archived.
     #[error("activity {0} has ended; its stock does not change any more")]
     Ended(ActivityId),
+    /// The activity is sold from the database.
+    #[error(
+        "activity {0} was taken over and is sold from the database; its stock changes again once Redis sells it: \
+         rushgate takeover --back --activity {0}"
+    )]
+    TakenOver(ActivityId),
     /// More stock than an SKU may have.
     #[error("SKU {sku} would have {total} units; the greatest stock is {STOCK_MAX}")]
     TooMuchStock {

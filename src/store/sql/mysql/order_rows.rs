@@ -34,11 +34,18 @@ static DEDUCT: LazyLock<Shapes> = LazyLock::new(|| {
 
 /// Locks the generation until the transaction's end, against a recovery but not against other writers; and the time.
 pub(super) async fn lock_generation(connection: &mut MySqlConnection) -> Result<(Gen, u64), Failure> {
-    let (generation, now_ms): (u64, u64) =
-        sqlx::query_as(concat!("SELECT gen, ", now_ms!(), " FROM installation LOCK IN SHARE MODE"))
-            .fetch_one(connection)
-            .await?;
-    Ok((Gen(generation), now_ms))
+    let (generation, _, now_ms) = lock_generation_to_settle(connection).await?;
+    Ok((generation, now_ms))
+}
+
+/// The same for who settles, and the generation of the last takeover, or way back: what was read under an older one is
+/// settled with care.
+pub(super) async fn lock_generation_to_settle(
+    connection: &mut MySqlConnection,
+) -> Result<(Gen, Gen, u64), Failure> {
+    let select = concat!("SELECT gen, rebuild_below, ", now_ms!(), " FROM installation LOCK IN SHARE MODE");
+    let (generation, taken, now_ms): (u64, u64, u64) = sqlx::query_as(select).fetch_one(connection).await?;
+    Ok((Gen(generation), Gen(taken), now_ms))
 }
 
 /// Rolls back now rather than when the connection is used next: the transaction that follows would wait for the locks

@@ -29,6 +29,8 @@ pub struct Renewal {
     pub recovery: Option<RecoveryNotice>,
     /// What the switch `stock.mode` is set to, if it ever was.
     pub stock_mode: Option<String>,
+    /// The last question what gateways know, if it was asked a moment ago.
+    pub look: Option<u64>,
 }
 
 /// A running recovery: gateways hand in their marks of the closed shards.
@@ -107,6 +109,9 @@ async fn generation(pool: &MySqlPool) -> Result<Gen, Failure> {
     Ok(Gen(generation))
 }
 
+/// Generation, shards of a recovery, the switch `stock.mode`, a question what gateways know.
+type NewsRow = (u64, Option<u16>, Option<String>, Option<u64>);
+
 async fn renew(pool: &MySqlPool, process: ProcessNumber) -> Result<Option<Renewal>, Failure> {
     let renewed = sqlx::query(concat!(
         "UPDATE processes SET heartbeat_ms = ",
@@ -120,11 +125,14 @@ async fn renew(pool: &MySqlPool, process: ProcessNumber) -> Result<Option<Renewa
         return Ok(None);
     }
     // After the heartbeat: a recovery that begins in between waits for this process and is seen by its next renewal.
-    let (current, closed, stock_mode): (u64, Option<u16>, Option<String>) = sqlx::query_as(
-        "SELECT i.gen, r.closed, s.value FROM installation i \
+    let (current, closed, stock_mode, look): NewsRow = sqlx::query_as(concat!(
+        "SELECT i.gen, r.closed, s.value, \
+           (SELECT MAX(t.id) FROM takeover_looks t WHERE t.at_ms + 60000 >= ",
+        now_ms!(),
+        ") FROM installation i \
          LEFT JOIN recoveries r ON r.gen = i.gen AND r.state = 1 \
-         LEFT JOIN switches s ON s.name = 'stock.mode'",
-    )
+         LEFT JOIN switches s ON s.name = 'stock.mode'"
+    ))
     .fetch_one(pool)
     .await?;
     let recovery = match closed {
@@ -135,7 +143,7 @@ async fn renew(pool: &MySqlPool, process: ProcessNumber) -> Result<Option<Renewa
         }),
         None => None,
     };
-    Ok(Some(Renewal { generation: Gen(current), recovery, stock_mode }))
+    Ok(Some(Renewal { generation: Gen(current), recovery, stock_mode, look }))
 }
 
 async fn retire(pool: &MySqlPool, process: ProcessNumber) -> Result<(), Failure> {

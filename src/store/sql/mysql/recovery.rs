@@ -1,6 +1,6 @@
 //! What SQL knows of shards that are to be rebuilt (rule 11.5 of the stock protocol), all of one instant.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use sqlx::{MySqlConnection, QueryBuilder};
 
@@ -9,8 +9,9 @@ use super::catalog::ActivityState;
 use super::failure::{self, Failure, retried};
 use super::loads::ShardLoad;
 use super::orders::{PlacedMarkRow, placed_mark};
+use super::takeover;
 use crate::protocol::{ActivityId, SkuId, UserId};
-use crate::stock::calls::{Mark, ShardId};
+use crate::stock::calls::{Gen, Mark, ShardId};
 use crate::store::StoreError;
 
 /// An order that was given out by Redis.
@@ -45,6 +46,9 @@ pub struct RecoveredShards {
     pub orders: Vec<RecoveredOrder>,
     /// Loads of activities that are preheated and not archived.
     pub loads: Vec<RecoveredLoad>,
+    /// The generation of the last takeover of activities that ever were taken over: what a shard of an older one holds
+    /// of them counts for nothing.
+    pub taken: HashMap<ActivityId, Gen>,
 }
 
 impl MySqlInstallation {
@@ -55,13 +59,18 @@ impl MySqlInstallation {
 
     async fn try_read(&self, shards: &[ShardId]) -> Result<RecoveredShards, Failure> {
         let mut transaction = self.repeatable_read().await?;
-        let states: Vec<(u32, u8)> =
-            sqlx::query_as("SELECT id, state FROM activities WHERE state > 1 ORDER BY id")
+        let states: Vec<(u32, u8, bool)> =
+            sqlx::query_as("SELECT id, state, taken_over FROM activities WHERE state > 1 ORDER BY id")
                 .fetch_all(&mut *transaction)
                 .await?;
-        let state = |(id, state)| Ok((ActivityId(id), ActivityState::of(state)?));
+        let state = |(id, state, is_taken)| {
+            // Of one that was taken over a shard holds a tombstone, as of one that is archived.
+            let state = if is_taken { ActivityState::Archived } else { ActivityState::of(state)? };
+            Ok((ActivityId(id), state))
+        };
         let activities = states.into_iter().map(state).collect::<Result<Vec<_>, Failure>>()?;
         let mut read = RecoveredShards { activities, ..RecoveredShards::default() };
+        read.taken = takeover::late::taken(&mut transaction).await?;
         if !shards.is_empty() {
             read.orders = orders(&mut transaction, shards).await?;
             read.loads = loads(&mut transaction, shards).await?;
@@ -121,7 +130,7 @@ async fn loads(connection: &mut MySqlConnection, shards: &[ShardId]) -> Result<V
     type Row = (String, u16, u8, u32, u16, u8, u32, Option<u32>);
     let mut select = QueryBuilder::new(
         "SELECT l.call_id, s.round, s.shard, l.activity, l.sku, l.kind, s.wanted, s.applied FROM loads l \
-         JOIN activities a ON a.id = l.activity AND a.state IN (2, 3) \
+         JOIN activities a ON a.id = l.activity AND a.state IN (2, 3) AND l.ordinal > a.taken_loads \
          JOIN load_shards s ON s.ordinal = l.ordinal WHERE s.shard IN (",
     );
     push_shards(&mut select, shards);

@@ -13,6 +13,7 @@ use super::order_rows::{give_back, lock_generation};
 use super::order_states::{Step, insert_history, owe_mark};
 use super::orders::placed_mark;
 use super::statements::{Shapes, Writing, execute_among, write};
+use super::takeover;
 use crate::payment::Cause;
 use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Mark, ShardId};
@@ -111,7 +112,7 @@ impl MySqlInstallation {
     }
 
     /// Ends a promise that could not be put back with an explicit FAILED row. Idempotent; never over an order that
-    /// was settled.
+    /// was settled. Where the activity was taken over it is offered to the shards in this database first.
     pub async fn fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, StoreError> {
         retried!(self.options.call_timeout; self.try_fail(user, mark, reason))
     }
@@ -168,8 +169,12 @@ impl MySqlInstallation {
 
     async fn try_fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, Failure> {
         let mut transaction = self.pool.begin().await?;
-        let (_, now_ms) = lock_generation(&mut transaction).await?;
-        let outcome = fail_promise(&mut transaction, user, mark, reason, now_ms).await?;
+        let now = lock_generation(&mut transaction).await?;
+        let outcome = if takeover::is_taken(&mut transaction, mark.sku.activity).await? {
+            takeover::late::offer(&mut transaction, self, (user, mark), reason, now).await?
+        } else {
+            fail_promise(&mut transaction, user, mark, reason, now.1).await?
+        };
         transaction.commit().await?;
         Ok(outcome)
     }

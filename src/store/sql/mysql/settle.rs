@@ -12,7 +12,7 @@ use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
 use super::failure::{Failure, retried};
-use super::order_rows::{deduct, insert_orders, lock_generation, undo};
+use super::order_rows::{deduct, insert_orders, lock_generation_to_settle, undo};
 use super::payments::{self, apply_parked};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_batch::Batch;
@@ -60,9 +60,12 @@ impl MySqlInstallation {
     /// `None`: some row is not new, or not good.
     async fn settle_fast(&self, batch: &Batch<'_>) -> Result<Option<SettleOutcome>, Failure> {
         let mut transaction = self.pool.begin().await?;
-        let (current, now_ms) = lock_generation(&mut transaction).await?;
+        let (current, taken, now_ms) = lock_generation_to_settle(&mut transaction).await?;
         if current != batch.generation {
             return Ok(Some(SettleOutcome::Gen(current)));
+        }
+        if batch.is_older_than(taken) {
+            return Ok(None);
         }
         let mut settled: Vec<_> = batch.reservations.iter().map(|one| batch.settled(one, now_ms)).collect();
         let mut orders: Vec<_> = batch.reservations.iter().zip(&settled).collect();

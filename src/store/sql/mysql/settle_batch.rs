@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::reservations::Reservation;
+use super::payments::Unparked;
+use super::reservations::{Reservation, Settlement};
+use crate::payment::PaymentState;
 use crate::protocol::{ActivityId, OrderState};
 use crate::stock::calls::{Gen, Mark};
 
@@ -21,10 +23,28 @@ impl Batch<'_> {
             .all(|one| one.fault().is_none() && self.pay_within_ms.contains_key(&one.mark.sku.activity))
     }
 
+    /// Whether some reservation was read from an entry of an older generation than this one.
+    pub(super) fn is_older_than(&self, taken: Gen) -> bool {
+        self.reservations.iter().any(|one| one.entry.0 < taken)
+    }
+
     /// The mark of a reservation that is settled at `now_ms`.
     pub(super) fn settled(&self, one: &Reservation, now_ms: u64) -> Mark {
         let pay_within_ms = self.pay_within_ms.get(&one.mark.sku.activity).copied().unwrap_or_default();
         let pay_by_ms = now_ms.saturating_add(pay_within_ms);
         Mark { state: OrderState::PendingPayment, pay_by_ms, ..one.mark }
+    }
+}
+
+/// Takes over that payments have paid the orders.
+pub(super) fn learn(settlements: &mut [Settlement], unparked: &[Unparked]) {
+    let paid =
+        |order| unparked.iter().any(|one| one.payment.order == order && one.state == PaymentState::Applied);
+    for settlement in settlements {
+        if let Settlement::Settled(mark) | Settlement::WasSettled(mark) = settlement
+            && paid(mark.order)
+        {
+            mark.state = OrderState::Paid;
+        }
     }
 }

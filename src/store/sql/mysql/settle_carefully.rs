@@ -14,16 +14,16 @@ use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
 use super::failure::Failure;
-use super::order_rows::{deduct, insert_orders, lock_generation, undo};
+use super::order_rows::{deduct, insert_orders, lock_generation_to_settle, undo};
 use super::orders::{SourcedMarkRow, sourced_mark};
-use super::payments::{self, Unparked, apply_parked};
+use super::payments::{self, apply_parked};
 use super::releases::{self, Release, ReleaseRow};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
-use super::settle_batch::Batch;
+use super::settle_batch::{Batch, learn};
 use super::statements::{Reading, Shapes, read, read_with};
-use crate::payment::PaymentState;
+use super::takeover::late;
 use crate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
-use crate::stock::calls::{Mark, ShardId};
+use crate::stock::calls::{Gen, Mark, ShardId};
 
 /// How the good rows are inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,8 @@ enum Kind {
     Dead,
     /// The number's row is another user's: a dead letter alone.
     Collision,
+    /// Redis holds no unit of it any more: a FAILED row alone.
+    Before,
 }
 
 pub(super) async fn settle(
@@ -77,11 +79,14 @@ pub(super) async fn settle(
     rows: Rows,
 ) -> Result<Round, Failure> {
     let mut transaction = installation.pool.begin().await?;
-    let (current, now_ms) = lock_generation(&mut transaction).await?;
+    let (current, taken, now_ms) = lock_generation_to_settle(&mut transaction).await?;
     if current != batch.generation {
         return Ok(Round::Done(SettleOutcome::Gen(current)));
     }
     let mut known = Known::read(&mut transaction, batch.reservations).await?;
+    if batch.is_older_than(taken) {
+        known.taken = late::taken(&mut transaction).await?;
+    }
     let mut plan = Plan::default();
     let mut settlements: Vec<_> = batch
         .reservations
@@ -90,7 +95,9 @@ pub(super) async fn settle(
         .map(|(at, one)| known.judge(batch, at, one, now_ms, &mut plan))
         .collect();
     plan.orders.sort_unstable_by_key(|(_, _, mark)| mark.order);
-    let Err(failure) = write(&mut transaction, batch, rows, &mut plan, &mut settlements, now_ms).await else {
+    let written =
+        write(&mut transaction, installation, batch, rows, &mut plan, &mut settlements, now_ms).await;
+    let Err(failure) = written else {
         let numbers: BTreeSet<u64> = batch.reservations.iter().map(|one| one.mark.order.0).collect();
         let numbers: Vec<_> = numbers.into_iter().collect();
         let unparked = apply_parked(&mut transaction, installation, &numbers, now_ms).await?;
@@ -113,6 +120,7 @@ pub(super) async fn settle(
 
 async fn write(
     connection: &mut MySqlConnection,
+    installation: &MySqlInstallation,
     batch: &Batch<'_>,
     rows: Rows,
     plan: &mut Plan,
@@ -126,7 +134,7 @@ async fn write(
     for release in plan.owed_again.values() {
         releases::owe_again(connection, release, now_ms).await?;
     }
-    write_failed(connection, batch, plan, now_ms).await?;
+    write_failed(connection, installation, batch, plan, now_ms).await?;
     Ok(deduct(connection, plan.orders.iter().map(|(_, _, mark)| mark)).await?)
 }
 
@@ -141,6 +149,8 @@ struct Known {
     /// Numbers that the batch itself fails.
     failed: HashSet<(OrderNumber, UserId)>,
     available: HashMap<SkuKey, u64>,
+    /// The generation of the last takeover of activities that ever were taken over.
+    taken: HashMap<ActivityId, Gen>,
 }
 
 macro_rules! look {
@@ -250,6 +260,10 @@ impl Known {
         if let Some(fault) = one.fault() {
             return self.refuse(plan, at, one, fault.to_owned());
         }
+        if self.taken.get(&sku.activity).is_some_and(|taken| one.entry.0 < *taken) {
+            self.fail(plan, at, one, String::new(), Kind::Before);
+            return Settlement::WasSettled(Mark { state: OrderState::Failed, ..one.mark });
+        }
         let held = self.held.entry((sku.activity, user)).or_default();
         // The one that stands, rather than an earlier one that is over.
         let in_the_way = held.iter().find(|(mark, _)| mark.state.is_live()).or_else(|| {
@@ -335,6 +349,7 @@ async fn insert_one_by_one(
 /// A FAILED row, its ledger row, and a dead letter or a line of history, for each that failed.
 async fn write_failed(
     connection: &mut MySqlConnection,
+    installation: &MySqlInstallation,
     batch: &Batch<'_>,
     plan: &Plan,
     now_ms: u64,
@@ -343,6 +358,10 @@ async fn write_failed(
         let Some(one) = batch.reservations.get(*at) else { continue };
         let mark = Mark { state: OrderState::Failed, pay_by_ms: 0, ..one.mark };
         let release = Release { id: 0, shard: one.shard, user: one.user, mark };
+        if *kind == Kind::Before {
+            late::fail_of_before(connection, installation, (one.user, &one.mark), now_ms).await?;
+            continue;
+        }
         if *kind != Kind::Collision && one.fits_a_row() {
             releases::insert_failed_order(connection, &release, reason, now_ms).await?;
         }
@@ -352,19 +371,6 @@ async fn write_failed(
         }
     }
     Ok(())
-}
-
-/// Takes over that payments have paid the orders.
-fn learn(settlements: &mut [Settlement], unparked: &[Unparked]) {
-    let paid =
-        |order| unparked.iter().any(|one| one.payment.order == order && one.state == PaymentState::Applied);
-    for settlement in settlements {
-        if let Settlement::Settled(mark) | Settlement::WasSettled(mark) = settlement
-            && paid(mark.order)
-        {
-            mark.state = OrderState::Paid;
-        }
-    }
 }
 
 fn tell(batch: &Batch<'_>, settlements: &[Settlement]) {

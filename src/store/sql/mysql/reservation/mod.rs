@@ -10,7 +10,7 @@ mod event_codec;
 mod feed;
 pub(super) mod loads;
 pub(super) mod reserve;
-mod rows;
+pub(super) mod rows;
 
 use std::time::Duration;
 

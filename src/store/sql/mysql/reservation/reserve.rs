@@ -20,6 +20,7 @@ use crate::store::sql::mysql::operator_rows::{
     MySqlRefused, Written, add_available, commit, insert_load, insert_shares, lock_activity,
 };
 use crate::store::sql::mysql::order_rows::lock_generation;
+use crate::store::sql::mysql::takeover;
 use crate::store::sql::stock_loads::{Kind, Load, Touched, apply};
 use crate::store::sql::{ReserveFigures, SkuFigures, shares};
 
@@ -36,6 +37,9 @@ impl MySqlStore {
             None => return Ok(Err(MySqlRefused::NoActivity(sku.activity))),
             Some((state, _)) if state >= ActivityState::Ending => {
                 return Ok(Err(MySqlRefused::Ended(sku.activity)));
+            }
+            Some(_) if takeover::is_taken(&mut transaction, sku.activity).await? => {
+                return Ok(Err(MySqlRefused::TakenOver(sku.activity)));
             }
             Some(_) => {}
         }

@@ -19,14 +19,14 @@ use crate::store::sql::reply_codec;
 
 /// The rows to read for one transaction. Duplicates are welcome.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(in super::super) struct Wanted {
     /// Only what is for sale: nothing of an activity that is ending.
-    pub(super) for_sale: bool,
-    pub(super) stock: Vec<(ShardId, SkuKey)>,
-    pub(super) transfers: Vec<(ShardId, SkuKey)>,
-    pub(super) marks: Vec<(ActivityId, UserId)>,
+    pub(in super::super) for_sale: bool,
+    pub(in super::super) stock: Vec<(ShardId, SkuKey)>,
+    pub(in super::super) transfers: Vec<(ShardId, SkuKey)>,
+    pub(in super::super) marks: Vec<(ActivityId, UserId)>,
     /// Order numbers whose owners are to be known.
-    pub(super) owners: Vec<OrderNumber>,
+    pub(in super::super) owners: Vec<OrderNumber>,
 }
 
 impl Wanted {
@@ -118,7 +118,7 @@ pub(super) async fn lock_shard(
 }
 
 /// Locks shards, in their order, and reads their positions.
-pub(super) async fn lock_shards(
+pub(in super::super) async fn lock_shards(
     connection: &mut MySqlConnection,
     shards: &[ShardId],
     batch: &mut Batch,
@@ -141,7 +141,7 @@ fn bind_sku<T>(query: Reading<T>, (shard, key): (ShardId, SkuKey)) -> Reading<T>
     query.bind(shard.number()).bind(key.activity.0).bind(key.sku.0)
 }
 
-pub(super) async fn read(
+pub(in super::super) async fn read(
     connection: &mut MySqlConnection,
     wanted: &Wanted,
     batch: &mut Batch,
@@ -192,7 +192,7 @@ async fn read_marks(
 }
 
 /// Writes every changed row of a batch, and its events.
-pub(super) async fn write(
+pub(in super::super) async fn write(
     connection: &mut MySqlConnection,
     batch: &mut Batch,
     feed_events_max: u32,
