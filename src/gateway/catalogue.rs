@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::on_sale::{OnSale, Ties};
 use super::tasks::Tasks;
 use super::trouble::Trouble;
-use super::{Core, allow_list_follower, risk, switches};
+use super::{Core, allow_list_follower, looks, risk, switches};
 use crate::admission::limits::Rates;
 use crate::store::catalog::Catalogue;
 use crate::store::{GatewayStore, StoreError};
@@ -26,6 +26,7 @@ pub(super) async fn follow<S: GatewayStore>(
     version: u64,
     tasks: &mut Tasks,
 ) -> Result<(), StoreError> {
+    core.funnel.gate.set_taken(core.funnel.on_sale.load().has_taken());
     // What was archived since it was read is not in the shards any more.
     let version = reread_if_newer(core, store.as_ref(), version).await?;
     switches::read_before_opening(core, store.as_ref()).await?;
@@ -34,6 +35,8 @@ pub(super) async fn follow<S: GatewayStore>(
     tasks.restart("following the switches", move || {
         switches::follow(Arc::clone(&shared), Arc::clone(&switches))
     });
+    let (shared, looked) = (Arc::clone(core), Arc::clone(&store));
+    tasks.restart("answering looks", move || looks::answer(Arc::clone(&shared), Arc::clone(&looked)));
     let shared = Arc::clone(core);
     tasks.restart("following the catalogue", move || {
         follow_catalogue(Arc::clone(&shared), Arc::clone(&store), version)
@@ -73,8 +76,8 @@ pub(super) async fn on_sale<S: Catalogue>(
     ties: &Ties<'_>,
     rates: Arc<Rates>,
 ) -> Result<OnSale, StoreError> {
-    let ended = store.ended().await?;
-    Ok(OnSale::new(store.activities().await?, ended, ties, rates))
+    let (ended, taken) = (store.ended().await?, store.taken_over().await?);
+    Ok(OnSale::new(store.activities().await?, ended, ties, rates).taking_over(&taken))
 }
 
 async fn reread<S: Catalogue>(core: &Core, store: &S) -> Result<(), StoreError> {

@@ -92,7 +92,7 @@ impl Funnel {
         let judged = self.below_duplicate(now, view, sale, left, ask);
         let counted = judged.and_then(|()| self.count_unpaid(now, view, ask));
         let counted = counted.map_err(|refusal| self.unless_a_winner(now, was_fresh, view, ask, refusal))?;
-        let queued = self.queue(now, ask, counted);
+        let queued = self.queue(now, sale, ask, counted);
         if let (Err(_), Some(counted)) = (&queued, &counted) {
             self.unpaid.answered(counted);
         }
@@ -137,7 +137,8 @@ impl Funnel {
     }
 
     fn left(&self, now: Now, sale: Option<&Sale>, sku: SkuId) -> Left {
-        let sku = sale.and_then(|sale| sale.sku(sku));
+        // The board tells of Redis alone.
+        let sku = sale.filter(|sale| !sale.is_taken).and_then(|sale| sale.sku(sku));
         sku.map_or(Left::Unknown, |sku| self.board.left(&sku.slot, now.mono_ms()))
     }
 
@@ -192,6 +193,7 @@ impl Funnel {
 
     /// Shows what the catalogue says now, under the switches as they are.
     pub(super) fn show(&self, now: Now, on_sale: &OnSale) {
+        self.gate.set_taken(on_sale.has_taken());
         self.on_sale.rcu(|before| on_sale.clone().instead_of(before, now.mono_ns));
     }
 
@@ -284,7 +286,7 @@ impl Funnel {
         };
         let info_of = |sku: &SkuOnSale| SkuInfo {
             sku: sku.id,
-            band: self.band(now, sku),
+            band: if sale.is_taken { StockBand::Unknown } else { self.band(now, sku) },
             price_minor: sku.price_minor,
         };
         (Status::Ok, 0, Reply::Activity { info, skus: sale.skus.iter().map(info_of).collect() })

@@ -36,6 +36,7 @@ mod key_file;
 mod life;
 mod linger;
 mod listener;
+mod looks;
 mod lookups;
 mod named;
 mod notices;

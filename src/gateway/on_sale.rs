@@ -39,6 +39,8 @@ pub(super) struct Sale {
     pub(super) entry_open: bool,
     /// By the catalogue alone.
     is_open_in_catalogue: bool,
+    /// Whether it was taken over from Redis, and is sold from the reserve alone.
+    pub(super) is_taken: bool,
     /// Unix milliseconds of the sale clock.
     pub(super) opens_at_ms: u64,
     /// Unix milliseconds of the sale clock.
@@ -108,6 +110,24 @@ impl OnSale {
         }
         on_sale.sales = sales;
         on_sale
+    }
+
+    /// The same activities, these of them taken over.
+    pub(super) fn taking_over(mut self, taken: &[ActivityId]) -> Self {
+        for sale in &mut self.sales {
+            sale.is_taken = taken.contains(&sale.id);
+        }
+        self
+    }
+
+    /// Whether an activity was taken over.
+    pub(super) fn is_taken(&self, id: ActivityId) -> bool {
+        self.sale(id).is_some_and(|sale| sale.is_taken)
+    }
+
+    /// Whether any was.
+    pub(super) fn has_taken(&self) -> bool {
+        self.sales.iter().any(|sale| sale.is_taken)
     }
 
     /// The same activities in the place of `before`: under its switches, with its rates, and each with its limit from
@@ -220,6 +240,7 @@ fn tie(activity: Activity, ties: &Ties<'_>, rates: &Rates) -> Sale {
         id: activity.id,
         entry_open: activity.entry_open,
         is_open_in_catalogue: activity.entry_open,
+        is_taken: false,
         opens_at_ms: activity.opens_at_ms,
         closes_at_ms: activity.closes_at_ms,
         per_user_limit: activity.per_user_limit,

@@ -9,6 +9,7 @@ use super::clock::Now;
 use super::counters::Rung;
 use super::door::{Admitted, Ticket};
 use super::funnel::{Funnel, UNKNOWN_RETRY_MS};
+use super::on_sale::Sale;
 use super::reply_parts::{busy_hint_ms, with_jitter};
 use super::unpaid::Counted;
 use crate::protocol::{Reply, SkuKey, Status};
@@ -17,8 +18,16 @@ use crate::stock::calls::ShardId;
 use crate::store::gate::Way;
 
 impl Funnel {
-    pub(super) fn queue(&self, now: Now, ask: &Ask<'_>, counted: Option<Counted>) -> Result<(), Refusal> {
-        let door = match self.gate.way(ShardId::of(ask.user)) {
+    pub(super) fn queue(
+        &self,
+        now: Now,
+        sale: Option<&Sale>,
+        ask: &Ask<'_>,
+        counted: Option<Counted>,
+    ) -> Result<(), Refusal> {
+        let is_taken = sale.is_some_and(|sale| sale.is_taken);
+        let way = if is_taken { self.gate.way_of_taken() } else { self.gate.way(ShardId::of(ask.user)) };
+        let door = match way {
             Way::Store => Some(&self.door),
             Way::Database => self.reserve.as_ref().map(|reserve| &reserve.door),
             Way::Shut => None,

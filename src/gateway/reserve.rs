@@ -29,10 +29,17 @@ impl Reserve {
         activity: ActivityId,
         user: UserId,
     ) -> Option<Standing> {
+        let of_reserve = self.buyers.standing(activity, user);
+        // Numbers are of one world, but for orders that were taken over: those go on here.
+        if let (Some(Standing::Order(store)), Some(Standing::Order(reserve))) = (of_store, of_reserve)
+            && store.order == reserve.order
+        {
+            return of_reserve;
+        }
         if of_store.as_ref().is_some_and(stands_in_the_way) {
             return of_store;
         }
-        match self.buyers.standing(activity, user) {
+        match of_reserve {
             Some(standing) if of_store.is_none() || stands_in_the_way(&standing) => Some(standing),
             Some(_) | None => of_store,
         }

@@ -14,7 +14,7 @@ use super::Core;
 use super::arrival::{Arrival, Told};
 use super::counters::{Event, Sheet};
 use super::delivery::Delivery;
-use super::desk::Desk;
+use super::desk::{Desk, Sells};
 use super::door::{Admitted, Ticket};
 use super::on_sale::OnSale;
 use super::recoveries::Recoveries;
@@ -184,6 +184,8 @@ impl<S: ReservationStore> StockTask<S> {
         });
         let known = Arc::clone(&self.on_sale);
         self.stock.set_again(move |activity| known.sale(activity).map_or(0, |sale| sale.buy_again_max));
+        let (taken, of_store) = (Arc::clone(&on_sale), self.desk.sells == Sells::Store);
+        self.stock.set_taken(move |activity| of_store && taken.is_taken(activity));
         // Their orders are told from the database.
         self.stock.forget(|activity| on_sale.is_archived(activity));
     }

@@ -38,6 +38,8 @@ pub struct Stock<T> {
     pub(super) recoveries: Recoveries,
     pub(super) over: Over,
     pub(super) again: Again,
+    /// Activities that this store sells no more.
+    pub(super) taken: Over,
     /// Another process uses this one's number: nothing is called any more.
     pub(super) fenced: bool,
     pub(super) random: fastrand::Rng,
@@ -67,6 +69,7 @@ impl<T> Stock<T> {
             recoveries: Recoveries::new(),
             over: Over::default(),
             again: Again::default(),
+            taken: Over::default(),
             fenced: false,
             random: fastrand::Rng::with_seed(seed),
         }
@@ -82,7 +85,8 @@ impl<T> Stock<T> {
     /// process is fenced: the client is told BUSY. Whoever comes when his activity is over has his outcome at once.
     pub fn push(&mut self, now_ms: u64, ticket: T, purchase: Purchase) -> Result<(), T> {
         let shard = ShardId::of(purchase.user);
-        if self.fenced || self.lanes[shard].waiting.len() >= self.settings.queue_items_max {
+        let is_full = self.lanes[shard].waiting.len() >= self.settings.queue_items_max;
+        if self.fenced || is_full || self.taken.holds(purchase.sku.activity) {
             return Err(ticket);
         }
         let Some(order) = self.order_numbers.next() else { return Err(ticket) };

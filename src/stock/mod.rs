@@ -20,6 +20,7 @@ mod promises;
 mod purchase;
 mod recovery;
 mod replies;
+mod taken;
 mod view;
 
 pub use board::{Board, Left, Slot};

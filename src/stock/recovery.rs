@@ -89,7 +89,7 @@ impl<T> Stock<T> {
     }
 
     /// Whatever the shard does with the call, or has done: its reply is not listened to any more.
-    fn drop_call(&mut self, shard: ShardId) {
+    pub(super) fn drop_call(&mut self, shard: ShardId) {
         let lane = &mut self.lanes[shard];
         let Some(mut flight) = lane.in_flight.take() else { return };
         // Whoever still waits is told of his order when it is known under the new generation.
