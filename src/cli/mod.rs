@@ -38,6 +38,8 @@ mod startup;
 mod stop_signals;
 mod switch;
 mod switch_args;
+mod takeover;
+mod takeover_report;
 mod times;
 mod token;
 mod token_report;
@@ -81,6 +83,8 @@ enum Command {
     Risk(risk::RiskArgs),
     /// Compare Redis with the database and its ledger, while a sale runs or after it, and correct what differs.
     Reconcile(reconcile::ReconcileArgs),
+    /// Sell activities from the database because Redis and its data are gone, and give them back.
+    Takeover(takeover::TakeoverArgs),
     /// Make tokens for development, and say why one is refused.
     Token(token::TokenArgs),
 }
@@ -117,6 +121,7 @@ pub fn run() -> ExitCode {
         Command::Switch(args) => switch::run(args),
         Command::Risk(args) => risk::run(args),
         Command::Reconcile(args) => reconcile::run(args),
+        Command::Takeover(args) => takeover::run(args),
         Command::Token(args) => token::run(args),
     };
     match result {

@@ -49,6 +49,7 @@ mod start;
 mod store_attempts;
 mod switch_commands;
 mod switches;
+mod takeover;
 mod tokens;
 mod trouble;
 mod unpaid;

@@ -148,6 +148,14 @@ impl Shop {
         self.runtime.block_on(async { MARIADB.get().unwrap().sql(&statement).await }).unwrap();
     }
 
+    /// What a statement counts.
+    pub(crate) fn count(&self, statement: &str) -> u64 {
+        let name = &self.database.name;
+        let statement = format!("USE {name}; {statement}");
+        let counted = self.runtime.block_on(async { MARIADB.get().unwrap().sql(&statement).await }).unwrap();
+        counted.trim().parse().unwrap()
+    }
+
     /// Brings every load that is due to Redis and records it, as a writer does; the shards have to be open.
     pub(crate) fn drive_loads(&self) {
         let options = self.redis.clone();
