@@ -10,6 +10,7 @@ mod payments;
 mod processes;
 mod redis_faults;
 mod stock;
+mod takeover;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,6 +79,8 @@ pub(crate) enum Drill {
     GatewayAndRedisKilled,
     /// A gateway is silent through a recovery in which Redis loses what it had acknowledged, and comes back
     GatewaySilentAndRedisKilled,
+    /// Redis is gone, the activity is sold from the database by command; Redis is back with old data, and sells it again
+    RedisGoneTakeover,
     /// Every named crash point of gateway and writer that a sale passes
     CrashPoints,
     /// Notices twice, out of order, forged, before the settlement and after the close; three writers sweep
@@ -137,6 +140,7 @@ impl Drill {
             Self::SlotMovedWhileSelling => cluster::slot_moved_while_selling(scene).await,
             Self::GatewayAndRedisKilled => losses::gateway_and_redis_killed(scene).await,
             Self::GatewaySilentAndRedisKilled => losses::gateway_silent_and_redis_killed(scene).await,
+            Self::RedisGoneTakeover => takeover::redis_gone_takeover(scene).await,
             Self::CrashPoints => crash_points::crash_points(scene).await,
             Self::PaymentsRaceTheSweeper => payments::payments_race_the_sweeper(scene).await,
             Self::PayCentreAway => payments::pay_centre_away(scene).await,
