@@ -119,8 +119,10 @@ impl ShardSums {
 async fn places(context: &Context) -> Result<VecDeque<Place>, StoreError> {
     let states = context.sql.activity_states().await?;
     let is_held = |state| matches!(state, ActivityState::Loaded | ActivityState::Ending);
-    let held = states.into_iter().filter(|(_, state)| is_held(*state)).map(|(id, _)| id);
-    Ok(held.flat_map(|id| ShardId::all().map(move |shard| (id, shard))).collect())
+    // Of one that was taken over nothing counts that Redis may still hold.
+    let taken = context.sql.taken_over().await?;
+    let held = states.into_iter().filter(|(id, state)| is_held(*state) && !taken.contains(id));
+    Ok(held.map(|(id, _)| id).flat_map(|id| ShardId::all().map(move |shard| (id, shard))).collect())
 }
 
 async fn look(context: &Context, (activity, shard): Place) -> Result<Off, StoreError> {
