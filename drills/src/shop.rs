@@ -48,6 +48,8 @@ pub(crate) struct ShopPlan {
     pub(crate) opens_in: Duration,
     /// Orders are paid, or closed; none: nobody pays, and nothing is closed in a drill's time.
     pub(crate) pay: Option<PayPlan>,
+    /// How often a user may buy again after a close.
+    pub(crate) buy_again_max: u8,
     /// By so much the clocks of gateway 0 and writer 0 are ahead.
     pub(crate) clocks_ahead: Duration,
 }
@@ -65,6 +67,7 @@ impl Default for ShopPlan {
             writer_rows_per_s: 0,
             opens_in: Duration::from_millis(600),
             pay: None,
+            buy_again_max: 0,
             clocks_ahead: Duration::ZERO,
         }
     }
@@ -270,7 +273,8 @@ impl Shop {
         let opens = format!("+{}ms", self.plan.opens_in.as_millis());
         let id = ACTIVITY.to_string();
         let mut arguments = vec!["activity", "create", "--id", &id, "--name", "a drill", "--opens", &opens];
-        arguments.extend(["--closes", "+1h", "--per-user-limit", "2"]);
+        let again = self.plan.buy_again_max.to_string();
+        arguments.extend(["--closes", "+1h", "--per-user-limit", "2", "--buy-again-max", &again]);
         let pay_within =
             self.till.as_ref().map(|till| format!("--pay-within={}ms", till.pay_within().as_millis()));
         arguments.extend(skus.iter().chain(&pay_within).map(String::as_str));

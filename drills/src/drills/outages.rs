@@ -12,6 +12,7 @@ use crate::buyers::Crowd;
 use crate::error::Result;
 use crate::settled::settled;
 use crate::shop::{Shop, ShopPlan};
+use crate::sql_side;
 use crate::stock_servers::RedisPlan;
 use crate::till::PayPlan;
 use crate::told::Told;
@@ -21,12 +22,14 @@ const LEASE: Duration = Duration::from_millis(2_300);
 const SETTLED_MAX: Duration = Duration::from_secs(60);
 
 /// Thousands of orders are closed while Redis stands still, or is dead; then it has to take all units back. When they are
-/// sold again, every release comes once more, as from a writer that died before it could write down that it was done.
+/// sold again, also to users whose orders were closed, every release comes once more, as from a writer that died before it could
+/// write down that it was done.
 pub(super) async fn redis_away_while_closing(mut scene: Scene) -> Result<Ended> {
     let (units, pay_within) = if scene.premises.is_quick { (1_000, 2_500) } else { (10_000, 12_000) };
     let pay = PayPlan { never_percent: 97, ..PayPlan::new(scene.seed, Duration::from_millis(pay_within)) };
     let redis = RedisPlan::One(Persistence::Always);
-    let plan = ShopPlan { redis, writers: 2, stock: vec![units], pay: Some(pay), ..ShopPlan::default() };
+    let (stock, pay) = (vec![units], Some(pay));
+    let plan = ShopPlan { redis, writers: 2, stock, pay, buy_again_max: 1, ..ShopPlan::default() };
     let mut shop = scene.shop(plan).await?;
     let usual = Crowd::new(&shop, scene.seed);
     let users = u64::from(units) + 100;
@@ -41,15 +44,29 @@ pub(super) async fn redis_away_while_closing(mut scene: Scene) -> Result<Ended> 
     let second = Crowd { pairs_percent: 0, ..scene.later_crowd(&shop, 300) };
     let mut second = scene.sale_of(&shop, &second).await?;
     second.answered().await?;
+    // Users of the first wave, whose orders are closed: they may have another one.
+    let third = Crowd { users: 100, spread: Duration::from_millis(200), ..crowd };
+    let mut third = scene.sale_of(&shop, &third).await?;
+    third.answered().await?;
     let again = format!("UPDATE {}.ledger SET done = 0, done_at_ms = NULL", shop.database.name);
     scene.premises.mariadb.sql(&again).await?;
-    let mut ended = scene.conclude(&mut shop, vec![sale, second]).await?;
+    let mut ended = scene.conclude(&mut shop, vec![sale, second, third]).await?;
+    let twice = bought_again(&shop).await?;
+    ended.notes.push(format!("{twice} users bought again before releases came once more"));
+    if twice < 50 {
+        ended.audited.violations.push("hardly anybody bought again".to_owned());
+    }
     ended.audited.add("not settled after Redis came back", left);
     if closed_before * 10 < orders * 8 {
         let few = format!("only {closed_before} of {orders} orders were closed while Redis was away");
         ended.audited.violations.push(few);
     }
     Ok(ended)
+}
+
+async fn bought_again(shop: &Shop) -> Result<usize> {
+    let orders = sql_side::read(&shop.database).await?.orders;
+    Ok(orders.values().filter(|order| order.attempt > 1).count())
 }
 
 /// Until all that can be closed is closed; how much was, while Redis was away.
