@@ -370,9 +370,7 @@ impl World {
                 trace!(self, "user {user} in {activity} becomes {state:?}, if he holds an order");
                 self.settle(activity, user, state);
                 self.ledger.enter(self.now_ms, &mut self.store);
-                if state == OrderState::Closed {
-                    self.comes_again(client);
-                }
+                self.comes_again(client, state);
             }
             Happening::SaleEnds if !self.is_recovered() => {
                 self.at(self.now_ms + 50, Happening::SaleEnds);
@@ -390,8 +388,8 @@ impl World {
     }
 
     /// Where he may buy again: on any gateway, whether or not it has heard; now and then on several at once.
-    fn comes_again(&mut self, client: usize) {
-        if self.plan.again_max > 0 {
+    fn comes_again(&mut self, client: usize, state: OrderState) {
+        if self.plan.again_max > 0 && state == OrderState::Closed {
             for _ in 0..self.rng.u32(1..=2) {
                 let at_ms = self.now_ms + self.rng.u64(0..40);
                 self.at(at_ms, Happening::ClientActs(client));
