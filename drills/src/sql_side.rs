@@ -138,7 +138,8 @@ pub(crate) async fn read(database: &Database) -> Result<SqlSide> {
     let loads = sqlx::query(
         "SELECT CAST(l.sku AS UNSIGNED), CAST(s.shard AS UNSIGNED), \
          CAST(SUM(CASE l.kind WHEN 1 THEN 1 ELSE -1 END * CAST(COALESCE(s.applied, 0) AS SIGNED)) AS SIGNED) \
-         FROM loads l JOIN load_shards s ON s.ordinal = l.ordinal WHERE l.activity = ? GROUP BY l.sku, s.shard",
+         FROM loads l JOIN activities a ON a.id = l.activity AND l.ordinal > a.taken_loads \
+         JOIN load_shards s ON s.ordinal = l.ordinal WHERE l.activity = ? GROUP BY l.sku, s.shard",
     )
     .bind(ACTIVITY)
     .fetch_all(&mut connection)
