@@ -41,6 +41,8 @@ mod processes;
 mod proxy;
 #[path = "mysql_store/reconcile.rs"]
 mod reconcile;
+#[path = "mysql_store/recorded.rs"]
+mod recorded;
 #[path = "mysql_store/recovery.rs"]
 mod recovery;
 #[path = "mysql_store/releases.rs"]

@@ -61,6 +61,8 @@ pub(crate) struct Owed {
     pub(crate) releases: u64,
     pub(crate) marks: u64,
     pub(crate) recoveries: u64,
+    /// Orders that are recorded and not settled.
+    pub(crate) recorded: u64,
 }
 
 pub(crate) async fn connect(database: &Database) -> Result<MySqlConnection> {
@@ -90,7 +92,8 @@ pub(crate) async fn owed(database: &Database) -> Result<Owed> {
          CAST((SELECT COUNT(*) FROM ledger WHERE done = 0) AS UNSIGNED), \
          CAST((SELECT COUNT(*) FROM outbox WHERE done = 0) AS UNSIGNED), \
          CAST((SELECT COUNT(*) FROM recoveries WHERE state <> 3 AND gen = (SELECT MAX(gen) FROM recoveries)) \
-         AS UNSIGNED)",
+         AS UNSIGNED), \
+         CAST((SELECT COUNT(*) FROM recorded) AS UNSIGNED)",
     )
     .fetch_one(&mut connection)
     .await?;
@@ -99,6 +102,7 @@ pub(crate) async fn owed(database: &Database) -> Result<Owed> {
         releases: row.try_get(1)?,
         marks: row.try_get(2)?,
         recoveries: row.try_get(3)?,
+        recorded: row.try_get(4)?,
     })
 }
 

@@ -201,14 +201,36 @@ impl SwitchStore for SwitchPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::switches::StockMode;
+    use crate::admission::switches::{OrdersMode, StockMode};
+    use crate::protocol::ActivityId;
     use crate::store::modes;
+    use crate::store::orders_modes::{ORDERS_MODE, OrdersModes};
 
     #[test]
     fn what_the_mode_can_be_switched_to_is_what_stores_obey() {
         for mode in StockMode::ALL {
             assert!(modes::StockMode::of(mode.name()).is_some(), "{}", mode.name());
             assert!(Switch::parse(modes::STOCK_MODE, mode.name()).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_orders_can_be_switched_to_is_what_writers_obey() {
+        let one = format!("{ORDERS_MODE}/7");
+        for mode in OrdersMode::ALL {
+            assert!(Switch::parse(&one, mode.name()).is_ok());
+            // Another mode than that of all and than the one before, so that a word that nobody knows shows.
+            for (all, own_before) in [("record", "settle"), ("settle", "record")] {
+                let read =
+                    |own| OrdersModes::read([(ORDERS_MODE, all), (&one, own)], &OrdersModes::default());
+                let expected = match mode {
+                    OrdersMode::Default => all == "record",
+                    OrdersMode::Settle => false,
+                    OrdersMode::Record => true,
+                };
+                let modes = OrdersModes::read([(ORDERS_MODE, all), (&one, mode.name())], &read(own_before));
+                assert_eq!(modes.records(ActivityId(7)), expected, "{mode:?} where all {all}");
+            }
         }
     }
 

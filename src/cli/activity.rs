@@ -215,6 +215,9 @@ fn detail_text(activity: &ActivityDetail) -> String {
             sku.sold,
             if orders.is_empty() { "none".to_owned() } else { orders.join(", ") },
         );
+        if sku.recorded > 0 {
+            let _ = writeln!(text, "        recorded, to be settled: {}", sku.recorded);
+        }
         if let Some(ReserveView { total, free, sold }) = sku.reserve {
             let _ = writeln!(text, "        fallback reserve: {total}, {free} free, {sold} sold");
         }

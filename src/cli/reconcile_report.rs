@@ -18,8 +18,8 @@ pub(super) fn text(report: &ActivityReport, fix: bool) -> String {
     let mut text = headline(report);
     let _ = writeln!(
         text,
-        "{:>7}  {:>9}  {:>9}  {:>7}  {:>9}  {:>9}  {:>10}  {:>6}",
-        "SKU", "total", "free", "moving", "reserved", "sold", "going back", "off"
+        "{:>7}  {:>9}  {:>9}  {:>7}  {:>9}  {:>9}  {:>9}  {:>10}  {:>6}",
+        "SKU", "total", "free", "moving", "reserved", "recorded", "sold", "going back", "off"
     );
     for (sku, figures) in &report.skus {
         let total = figures.total();
@@ -74,9 +74,11 @@ fn explained(explained: Explained) -> String {
 }
 
 fn line(figures: &ShardFigures) -> String {
-    let ShardFigures { loaded, free, moved_out, reserved, sold, going_back, off } = figures;
+    let ShardFigures { loaded, free, moved_out, reserved, recorded, sold, going_back, off } = figures;
     let off = if *off == 0 { "0".to_owned() } else { format!("{off:+}") };
-    format!("{loaded:>9}  {free:>9}  {moved_out:>7}  {reserved:>9}  {sold:>9}  {going_back:>10}  {off:>6}")
+    format!(
+        "{loaded:>9}  {free:>9}  {moved_out:>7}  {reserved:>9}  {recorded:>9}  {sold:>9}  {going_back:>10}  {off:>6}"
+    )
 }
 
 /// Where it is, for a person.
@@ -165,12 +167,13 @@ fn sku_json(sku: u16, figures: &SkuFigures) -> Value {
 }
 
 fn figures_json<const N: usize>(figures: &ShardFigures, more: [(&str, Value); N]) -> Value {
-    let ShardFigures { loaded, free, moved_out, reserved, sold, going_back, off } = *figures;
+    let ShardFigures { loaded, free, moved_out, reserved, recorded, sold, going_back, off } = *figures;
     let units = [
         ("total", loaded),
         ("free", free),
         ("moving", moved_out),
         ("reserved", reserved),
+        ("recorded", recorded),
         ("sold", sold),
         ("going_back", going_back),
         ("off", off),

@@ -103,7 +103,7 @@ async fn servers(config: &Config, needs: Needs) -> Result<SwitchPlace, Failure> 
     }
     let redis = RedisShards::open(redis_options(config)?).await;
     let redis = redis.map_err(|error| {
-        let also = "stock.mode is in the database and can be set all the same";
+        let also = "stock.mode and orders.mode are in the database and can be set all the same";
         Failure::cannot_start(format!("{error}; {also}"))
     })?;
     let both = InstallationSwitches::new(redis, sql).patient(PATIENCE);

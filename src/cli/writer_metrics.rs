@@ -14,6 +14,12 @@ const fn described(count: Count) -> (&'static str, &'static str) {
         Count::EntriesAcknowledged => ("entries_acknowledged", "Feed entries acknowledged"),
         Count::EntriesPutBack => ("entries_put_back", "Feed entries given up because of a recovery"),
         Count::RowsSettled => ("rows_settled", "Orders inserted"),
+        Count::RowsRecorded => ("rows_recorded", "Orders inserted in state RECORDED, to be settled later"),
+        Count::RowsBackfilled => ("rows_backfilled", "Recorded orders that were settled"),
+        Count::BackfillsFailed => ("backfills_failed", "Recorded orders that could not be settled"),
+        Count::OrdersModeChanges => {
+            ("orders_mode_changes", "Times that orders.mode became another for this writer")
+        }
         Count::RowsKnown => ("rows_known", "Reservations whose order was there already"),
         Count::Batches => ("batches", "Settling transactions committed"),
         Count::Superseded => ("superseded", "Orders failed because another one of the user stands"),
@@ -74,6 +80,26 @@ pub(super) fn put_counts(text: &mut String, counters: &Counters) {
     for count in Count::ALL {
         let (name, help) = described(count);
         single(text, &format!("rushgate_writer_{name}_total"), "counter", help, counters.get(count));
+    }
+}
+
+/// How the switch `orders.mode` is obeyed, and what there is to be settled because of it.
+pub(super) fn put_recording(text: &mut String, counters: &Counters) {
+    let (records_all, activities) = counters.orders_modes();
+    for (name, help, value) in [
+        (
+            "rushgate_writer_records_orders",
+            "1 while orders are recorded and not settled, but for activities with a mode of their own",
+            records_all.into(),
+        ),
+        ("rushgate_writer_recording_activities", "Activities whose own orders.mode is to record", activities),
+        (
+            "rushgate_recorded_orders",
+            "Orders that are recorded and not settled, by the database",
+            counters.recorded(),
+        ),
+    ] {
+        single(text, name, "gauge", help, value);
     }
 }
 

@@ -9,7 +9,7 @@ use super::log::LogCounts;
 use super::metric_text::single;
 use super::probe::put_keeper;
 use super::process_metrics::put_process;
-use super::writer_metrics::{put_counts, put_lags, put_payment_lags};
+use super::writer_metrics::{put_counts, put_lags, put_payment_lags, put_recording};
 use crate::admin::probe::{Probe, SignedNotice};
 use crate::orders::{Counters, Notices};
 use crate::payment::Answer;
@@ -72,6 +72,7 @@ impl Probe for WriterProbe {
             put_keeper(&mut text, *keeper.borrow());
             put_lags(&mut text, counters);
             put_payment_lags(&mut text, counters);
+            put_recording(&mut text, counters);
             let help = "Units that are certainly too many or too few, over all SKUs";
             single(&mut text, "rushgate_units_off", "gauge", help, counters.units_off());
         }

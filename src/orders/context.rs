@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::counters::Counters;
+use super::counters::{Count, Counters};
+use super::modes::Modes;
+use super::pace::Pace;
 use super::put_back::PutBack;
 use super::settings::Settings;
 use crate::store::redis::RedisShards;
@@ -17,10 +19,25 @@ pub(super) struct Context {
     pub(super) sql: MySqlInstallation,
     pub(super) settings: Arc<Settings>,
     pub(super) counters: Arc<Counters>,
+    pub(super) modes: Arc<Modes>,
+    pub(super) pace: Arc<Pace>,
     pub(super) put_back: Arc<PutBack>,
     /// This writer's name in the consumer group: its process number, which nobody else ever has.
     pub(super) consumer: Arc<str>,
     pub(super) stop: Stop,
+}
+
+impl Context {
+    /// Waits until so many rows are due; nobody waits once a stop is asked for: it is the last of it.
+    pub(super) async fn keep_pace(&self, rows: usize) {
+        let waited = tokio::select! {
+            biased;
+            () = self.stop.asked() => Duration::ZERO,
+            waited = self.pace.wait(rows) => waited,
+        };
+        let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.counters.add(Count::RateLimitedUs, us);
+    }
 }
 
 /// What tasks have that end when they are told to.

@@ -25,6 +25,14 @@ pub enum Count {
     EntriesPutBack,
     /// Orders inserted.
     RowsSettled,
+    /// Orders inserted in state RECORDED, to be settled later.
+    RowsRecorded,
+    /// Recorded orders that were settled.
+    RowsBackfilled,
+    /// Recorded orders that could not be settled.
+    BackfillsFailed,
+    /// Times that what writers make of reservations became another: settled or recorded.
+    OrdersModeChanges,
     /// Reservations whose order was there already.
     RowsKnown,
     /// Transactions committed.
@@ -97,12 +105,16 @@ pub enum Count {
 
 impl Count {
     /// Every one of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 43] = [
         Self::EntriesRead,
         Self::EntriesClaimed,
         Self::EntriesAcknowledged,
         Self::EntriesPutBack,
         Self::RowsSettled,
+        Self::RowsRecorded,
+        Self::RowsBackfilled,
+        Self::BackfillsFailed,
+        Self::OrdersModeChanges,
         Self::RowsKnown,
         Self::Batches,
         Self::Superseded,
@@ -182,6 +194,10 @@ pub struct Counters {
     /// Units that are certainly too many or too few.
     units_off: AtomicU64,
     shard_units_off: AtomicU64,
+    /// Whether all orders are recorded, and activities whose own are.
+    records_all: AtomicBool,
+    recording_activities: AtomicU64,
+    recorded: AtomicU64,
 }
 
 impl Default for Counters {
@@ -197,6 +213,9 @@ impl Default for Counters {
             refunds_due: AtomicU64::new(0),
             units_off: AtomicU64::new(0),
             shard_units_off: AtomicU64::new(0),
+            records_all: AtomicBool::new(false),
+            recording_activities: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
         }
     }
 }
@@ -264,6 +283,26 @@ impl Counters {
 
     pub(super) fn set_shard_units_off(&self, units: u64) {
         self.shard_units_off.store(units, Ordering::Relaxed);
+    }
+
+    /// Whether orders are recorded, not settled: of all activities without a mode of their own, and of how many that have
+    /// one.
+    pub fn orders_modes(&self) -> (bool, u64) {
+        (self.records_all.load(Ordering::Relaxed), self.recording_activities.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_orders_modes(&self, records_all: bool, activities: u64) {
+        self.records_all.store(records_all, Ordering::Relaxed);
+        self.recording_activities.store(activities, Ordering::Relaxed);
+    }
+
+    /// Orders that are recorded and not settled, at the last look.
+    pub fn recorded(&self) -> u64 {
+        self.recorded.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_recorded(&self, orders: u64) {
+        self.recorded.store(orders, Ordering::Relaxed);
     }
 
     pub(super) fn set_overdue(&self, lag_ms: u64) {

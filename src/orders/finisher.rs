@@ -140,7 +140,7 @@ fn parts(settled: Settled) -> Vec<Part> {
 /// What a shard has to learn of a reservation; orders that failed or are closed are the ledger's.
 pub(super) fn learnt(one: &Reservation, settlement: &Settlement) -> Option<Mark> {
     match settlement {
-        Settlement::Settled(mark) => Some(*mark),
+        Settlement::Settled(mark) | Settlement::Recorded(mark) => Some(*mark),
         Settlement::WasSettled(mark) => {
             let is_over = matches!(mark.state, OrderState::Closed | OrderState::Failed);
             (!is_over && mark.order == one.mark.order).then_some(*mark)

@@ -3,6 +3,7 @@
 //!
 //! [`Writer`] is a set of tasks of one process; any number of processes share the work. Three tasks pass batches on
 //! (`reader` → `settler` → `finisher`, bounded), one task each drives loads, preheats, the ledger and the outbox, the
+//! settlement of what was only recorded (`backfill`), the
 //! end of activities, the trimming of feeds, payments that came early; a few ask the payment centre about orders that were
 //! not paid in time. Each may die at any instant: what was taken from a feed stays pending
 //! there until it is settled, everything else is a row in SQL that stays due until it is done.
@@ -13,13 +14,16 @@
 //! slowly, and loses nothing.
 
 mod archive;
+mod backfill;
 mod batch;
 mod chore;
 mod conservation;
 mod context;
 mod counters;
 mod finisher;
+mod follow_modes;
 mod loads;
+mod modes;
 mod monitor;
 mod owed;
 mod pace;
@@ -37,6 +41,7 @@ mod tests;
 mod upkeep;
 mod writer;
 
+pub use backfill::{Backfill, Progress};
 pub use counters::{Count, Counters, ShardLag};
 pub use payments::{Notices, PaymentSettings, PaymentTasks};
 pub use settings::Settings;

@@ -1,10 +1,10 @@
 //! The steady rate: however long the backlog, SQL sees so many orders per second (GCRA, by the crate `governor`).
 //!
-//! Used by the settler before each transaction. A batch is let go when all its rows are due; it never waits for a
-//! clock but the monotonic one.
+//! Used by the settler before each transaction, and after each by who settles what was recorded; a writer's two share one.
+//! A batch is let go when all its rows are due; it never waits for a clock but the monotonic one.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use governor::clock::{Clock, DefaultClock};
 use governor::middleware::NoOpMiddleware;
@@ -29,6 +29,18 @@ impl<C: Clock + Clone> std::fmt::Debug for Pace<C> {
 impl Pace {
     pub(super) fn new(rows_per_s: u32, batch_rows_max: usize) -> Self {
         Self::with_clock(rows_per_s, batch_rows_max, DefaultClock::default())
+    }
+
+    /// Waits until so many rows are due; for how long that was.
+    pub(super) async fn wait(&self, rows: usize) -> Duration {
+        let mut left = u32::try_from(rows).unwrap_or(u32::MAX);
+        let (began, mut waited) = (Instant::now(), Duration::ZERO);
+        while let Some((rest, wait)) = self.take(left) {
+            left = rest;
+            tokio::time::sleep(wait).await;
+            waited = began.elapsed();
+        }
+        waited
     }
 }
 

@@ -5,14 +5,11 @@
 //! dropped and read again. When this task dies, entries are pending in their feeds, committed or not; the next writer's
 //! transaction finds out (rule 13).
 
-use std::time::Instant;
-
 use tokio::sync::mpsc;
 
 use super::batch::{Batch, Malformed};
 use super::context::Context;
 use super::counters::Count;
-use super::pace::Pace;
 use super::retry::Retry;
 use crate::stock::calls::Gen;
 use crate::store::StoreError;
@@ -31,7 +28,6 @@ pub(super) struct Settler {
     context: Context,
     batches: mpsc::Receiver<Batch>,
     settled: mpsc::Sender<Settled>,
-    pace: Pace,
     retry: Retry,
 }
 
@@ -41,14 +37,13 @@ impl Settler {
         batches: mpsc::Receiver<Batch>,
         settled: mpsc::Sender<Settled>,
     ) -> Self {
-        let pace = Pace::new(context.settings.rows_per_s, context.settings.batch_rows_max);
-        Self { context, batches, settled, pace, retry: Retry::of("settling orders in the database") }
+        Self { context, batches, settled, retry: Retry::of("settling orders in the database") }
     }
 
     /// Until the reader has ended and everything it handed on is settled; false if something was given up.
     pub(super) async fn run(mut self) -> bool {
         while let Some(batch) = self.batches.recv().await {
-            self.keep_pace(batch.reservations.len()).await;
+            self.context.keep_pace(batch.reservations.len()).await;
             let Some(settlements) = self.settle(&batch).await else {
                 if self.context.stop.is_overdue() {
                     return false;
@@ -61,23 +56,6 @@ impl Settler {
             }
         }
         true
-    }
-
-    /// Waits until so many rows are due. While stopping nobody waits: it is the last of it.
-    async fn keep_pace(&self, rows: usize) {
-        let mut left = u32::try_from(rows).unwrap_or(u32::MAX);
-        let began = Instant::now();
-        let mut waited = false;
-        while !self.context.stop.is_asked() {
-            let Some((rest, wait)) = self.pace.take(left) else { break };
-            left = rest;
-            waited = true;
-            self.context.stop.pause(wait).await;
-        }
-        if waited {
-            let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.context.counters.add(Count::RateLimitedUs, us);
-        }
     }
 
     /// `None`: dropped, to be read again; or given up because the stop is overdue.
@@ -119,8 +97,10 @@ impl Settler {
         if batch.reservations.is_empty() {
             return Ok(SettleOutcome::Committed(Vec::new()));
         }
+        let Context { sql, counters, modes, .. } = &self.context;
+        let modes = modes.get(sql, counters).await?;
         crash_point::pass("writer.before_commit");
-        let outcome = self.context.sql.settle(batch.generation, &batch.reservations).await?;
+        let outcome = sql.settle_or_record(batch.generation, &batch.reservations, &modes).await?;
         crash_point::pass("writer.after_commit");
         Ok(outcome)
     }
@@ -141,6 +121,7 @@ impl Settler {
             counters.add(
                 match settlement {
                     Settlement::Settled(_) => Count::RowsSettled,
+                    Settlement::Recorded(_) => Count::RowsRecorded,
                     Settlement::WasSettled(_) => Count::RowsKnown,
                     Settlement::Superseded { .. } => Count::Superseded,
                     Settlement::Collision { .. } => Count::Collisions,

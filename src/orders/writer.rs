@@ -7,14 +7,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::archive::Archive;
+use super::backfill::Backfills;
 use super::chore;
 use super::conservation::Conservation;
 use super::context::{Context, Stop};
 use super::counters::Counters;
 use super::finisher::Finisher;
+use super::follow_modes::FollowModes;
 use super::loads::{Loads, Preheats};
+use super::modes::Modes;
 use super::monitor::Monitor;
 use super::owed::{Ledger, Outbox};
+use super::pace::Pace;
 use super::payments::{Cancels, Life, Notices, Overdues, Parked};
 use super::put_back::PutBack;
 use super::reader::Reader;
@@ -66,6 +70,8 @@ impl Writer {
             redis,
             sql: sql.clone(),
             counters: Arc::default(),
+            modes: Arc::<Modes>::default(),
+            pace: Arc::new(Pace::new(settings.rows_per_s, settings.batch_rows_max)),
             put_back: Arc::new(PutBack::new(registration.generation)),
             consumer: registration.process.0.to_string().into(),
             stop: Stop(stopping),
@@ -82,6 +88,8 @@ impl Writer {
         ];
         let mut others = JoinSet::new();
         others.spawn(watched::vital("reading the feeds", Reader::new(context.clone(), batches).run()));
+        others.spawn(chore::run(FollowModes, context.clone()));
+        others.spawn(chore::run(Backfills::default(), context.clone()));
         others.spawn(chore::run(Preheats, context.clone()));
         others.spawn(chore::run(Loads, context.clone()));
         others.spawn(chore::run(Ledger::default(), context.clone()));

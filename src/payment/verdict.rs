@@ -131,6 +131,8 @@ pub enum Cause {
     Paid = 4,
     /// It was paid after it had been closed.
     PaidLate = 5,
+    /// It was recorded before, and is settled now.
+    SettledLater = 6,
 }
 
 /// An order as a payment finds it.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::books::{Books, BooksError, MySqlDatabase, SHARDS, Transfer};
+use super::books::{Books, BooksError, MySqlDatabase, Owed, SHARDS, Transfer};
 use super::progress::{Phase, Progress};
 use crate::protocol::{ActivityId, SkuId};
 
@@ -110,10 +110,10 @@ async fn still_open(
         Err(error) => return Some(format!("Redis cannot be asked for unsettled events ({error})")),
     }
     match database.owed(activity).await {
-        Ok(owed) if owed.releases == 0 && owed.states == 0 && owed.loads == 0 => None,
+        Ok(owed) if owed == Owed::default() => None,
         Ok(owed) => Some(format!(
-            "{} releases, {} states and {} loads have not reached Redis",
-            owed.releases, owed.states, owed.loads
+            "{} releases, {} states and {} loads have not reached Redis, {} orders are recorded and not settled",
+            owed.releases, owed.states, owed.loads, owed.recorded
         )),
         Err(error) => Some(error.to_string()),
     }

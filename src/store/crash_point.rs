@@ -26,6 +26,8 @@ pub const ALL: &[&str] = &[
     "writer.after_commit",
     "writer.after_settled",
     "writer.after_acknowledge",
+    "writer.before_backfill",
+    "writer.after_backfill",
     "writer.before_preheat",
     "writer.after_preheat",
     "writer.before_load",
@@ -76,6 +78,9 @@ pub const OF_PAYMENTS: [&str; 10] = [
     "writer.after_cancel_closed",
     "writer.after_cancels",
 ];
+
+/// Those of them that are passed only where orders were recorded first.
+pub const OF_BACKFILL: [&str; 2] = ["writer.before_backfill", "writer.after_backfill"];
 
 static ARMED: AtomicBool = AtomicBool::new(false);
 static TARGET: OnceLock<Target> = OnceLock::new();

@@ -13,6 +13,7 @@ pub mod devices;
 pub mod failures;
 pub mod gate;
 pub mod modes;
+pub mod orders_modes;
 pub mod payments;
 pub mod redis;
 pub mod risk;

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use super::breaker::BreakerState;
 use super::gate::Way;
+use super::orders_modes::is_of_orders;
 
 /// The switch's name.
 pub const STOCK_MODE: &str = "stock.mode";
 
 /// Whether a switch of this name is kept in SQL, not in Redis.
 pub fn is_kept_in_sql(name: &str) -> bool {
-    name == STOCK_MODE
+    name == STOCK_MODE || is_of_orders(name)
 }
 
 /// What the switch is set to.
@@ -113,6 +114,6 @@ mod tests {
         let read = ["default", "redis", "database", "", "sql", "Redis"].map(StockMode::of);
         let known = [StockMode::Default, StockMode::Redis, StockMode::Database].map(Some);
         assert_eq!(read, [known[0], known[1], known[2], None, None, None]);
-        assert!(is_kept_in_sql(STOCK_MODE) && !is_kept_in_sql("entry"));
+        assert!(is_kept_in_sql(STOCK_MODE) && is_kept_in_sql("orders.mode/7") && !is_kept_in_sql("entry"));
     }
 }

@@ -3,6 +3,7 @@
 use rushgate::protocol::{ActivityId, OrderNumber, OrderState, SkuId, SkuKey, UserId};
 use rushgate::stock::calls::{Gen, Mark, ShardId};
 use rushgate::store::catalog::{Activity, Eligibility, Sku};
+use rushgate::store::orders_modes::OrdersModes;
 use rushgate::store::sql::mysql::{
     MySqlInstallation, MySqlOptions, Preheat, Reservation, SettleOutcome, Settlement, ShardLoad,
 };
@@ -92,12 +93,20 @@ impl Scene {
     pub async fn stock(&self, sku: u16) -> (u64, u64) {
         let figures = self.sql.figures(ACTIVITY).await.unwrap().1;
         let figures = &figures[&SkuId(sku)];
-        assert_eq!(figures.total, figures.free + figures.sold, "{figures:?}");
+        assert_eq!(figures.total, figures.free + figures.recorded + figures.sold, "{figures:?}");
         (figures.free, figures.sold)
     }
 
     pub async fn settle(&self, reservations: &[Reservation]) -> Vec<Settlement> {
-        match self.sql.settle(Gen(0), reservations).await.unwrap() {
+        self.settle_or_record(reservations, &OrdersModes::default()).await
+    }
+
+    pub async fn settle_or_record(
+        &self,
+        reservations: &[Reservation],
+        modes: &OrdersModes,
+    ) -> Vec<Settlement> {
+        match self.sql.settle_or_record(Gen(0), reservations, modes).await.unwrap() {
             SettleOutcome::Committed(settlements) => settlements,
             other @ SettleOutcome::Gen(_) => panic!("{other:?}"),
         }

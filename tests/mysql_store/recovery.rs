@@ -221,7 +221,7 @@ async fn an_activity_is_archived_when_nothing_is_due() {
     let refused = scene.sql.write_load(sku(1), NewLoad::Add(1)).await.unwrap_err();
     assert_eq!(refused.to_string(), "activity 7 has ended; its stock does not change any more");
     scene.sql.close_order(OrderNumber(1001), "cancelled").await.unwrap();
-    let due = StillDue { loads: 1, releases: 1, marks: 0 };
+    let due = StillDue { loads: 1, releases: 1, ..StillDue::default() };
     assert_eq!(scene.sql.archive_activity(ACTIVITY).await.unwrap(), ArchiveStep::Waits(due));
     scene.drive_loads().await;
     let releases = scene.sql.due_releases(0, 10).await.unwrap();

@@ -92,7 +92,7 @@ pub struct Preheated {
 /// An activity with what its rows add up to, at one instant.
 pub type ActivityDetail = ActivityView<SkuDetail>;
 
-/// An article with its figures: `total = free + in_transit + sold`.
+/// An article with its figures: `total = free + in_transit + recorded + sold`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkuDetail {
     /// Its number.
@@ -107,6 +107,9 @@ pub struct SkuDetail {
     pub free: u64,
     /// Units on their way between two shards; on sale like the free ones.
     pub in_transit: u64,
+    /// Units of orders that are recorded and not settled yet; left out where there are none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub recorded: u64,
     /// Units of orders that hold them.
     pub sold: u64,
     /// Number of orders by state.
@@ -234,6 +237,7 @@ impl SkuDetail {
             total: figures.total,
             free: figures.free,
             in_transit: figures.in_transit,
+            recorded: figures.recorded,
             sold: figures.sold,
             orders: figures.orders.into_iter().map(named).collect(),
             pending_loads: figures.pending_loads.into_iter().map(LoadView::from).collect(),
@@ -254,6 +258,11 @@ impl From<PendingLoad> for LoadView {
         };
         Self { id: load.id, kind, units }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_none(units: &u64) -> bool {
+    *units == 0
 }
 
 const fn state_name(state: OrderState) -> &'static str {

@@ -8,12 +8,14 @@
 
 mod board;
 mod open_unpaid;
+mod orders_mode;
 mod rate;
 mod stock_mode;
 mod switch;
 
 pub use board::{Ignored, SwitchBoard};
 pub use open_unpaid::{UnpaidCap, UnpaidOf};
+pub use orders_mode::OrdersMode;
 pub use rate::{Limit, RateSetting};
 pub use stock_mode::StockMode;
 pub use switch::{Entry, LogLevel, Switch, SwitchError, SwitchKind};

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::open_unpaid::{UnpaidCap, UnpaidOf};
+use super::orders_mode::OrdersMode;
 use super::rate::{Limit, RATE_VALUES, RateSetting, plain_number};
 use super::stock_mode::StockMode;
 use crate::protocol::ActivityId;
@@ -63,6 +64,8 @@ pub enum SwitchKind {
     Drain,
     /// See [`Switch::StockMode`].
     StockMode,
+    /// See [`Switch::OrdersMode`].
+    OrdersMode,
     /// See [`Limit::Global`].
     LimitGlobal,
     /// See [`Limit::PerIp`].
@@ -83,11 +86,12 @@ pub enum SwitchKind {
 
 impl SwitchKind {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Entry,
         Self::LogLevel,
         Self::Drain,
         Self::StockMode,
+        Self::OrdersMode,
         Self::LimitGlobal,
         Self::LimitPerIp,
         Self::LimitPerUser,
@@ -123,6 +127,7 @@ impl SwitchKind {
             Self::LogLevel => "log_level",
             Self::Drain => "drain",
             Self::StockMode => "stock.mode",
+            Self::OrdersMode => "orders.mode",
             Self::LimitGlobal => "limits.global",
             Self::LimitPerIp => "limits.per_ip",
             Self::LimitPerUser => "limits.per_user",
@@ -139,6 +144,7 @@ impl SwitchKind {
         match self {
             Self::Entry => "entry or entry/ACTIVITY",
             Self::Drain => "drain/GATEWAY",
+            Self::OrdersMode => "orders.mode or orders.mode/ACTIVITY",
             Self::LimitActivity => "limits.activity/ACTIVITY",
             _ => self.name(),
         }
@@ -153,6 +159,7 @@ impl SwitchKind {
             Self::StockMode => "default, redis or database",
             Self::OpenUnpaidPerUser => UnpaidOf::User.values(),
             Self::OpenUnpaidPerDevice => UnpaidOf::Device.values(),
+            Self::OrdersMode => "settle or record; of one activity also default, as for all",
             _ => RATE_VALUES,
         }
     }
@@ -162,6 +169,7 @@ impl SwitchKind {
         match self {
             Self::Entry => "open",
             Self::Drain => "off",
+            Self::OrdersMode => "settle",
             _ => "default",
         }
     }
@@ -179,6 +187,8 @@ pub enum Switch {
     Drain(u32, bool),
     /// What gateways of the production form sell from.
     StockMode(StockMode),
+    /// What writers of the production form make of reservations, of one activity or of all that have no mode of their own.
+    OrdersMode(Option<ActivityId>, OrdersMode),
     /// A rate limit of every gateway.
     Limit(Limit, RateSetting),
     /// A cap of every gateway on open unpaid reservations.
@@ -261,6 +271,11 @@ impl Switch {
                 let mode = StockMode::ALL.into_iter().find(|mode| mode.name() == value);
                 return mode.map(Self::StockMode).ok_or_else(wrong_value);
             }
+            SwitchKind::OrdersMode => {
+                let activity = scope.map(number).transpose()?.map(ActivityId);
+                let mode = OrdersMode::parse(activity, value).ok_or_else(wrong_value)?;
+                return Ok(Self::OrdersMode(activity, mode));
+            }
             SwitchKind::Drain => {
                 let scope = scope
                     .ok_or_else(|| wrong_scope("it is of one gateway (rushgate_process in its metrics)"))?;
@@ -301,6 +316,7 @@ impl Switch {
             Self::LogLevel(_) => SwitchKind::LogLevel,
             Self::Drain(..) => SwitchKind::Drain,
             Self::StockMode(_) => SwitchKind::StockMode,
+            Self::OrdersMode(..) => SwitchKind::OrdersMode,
             Self::Limit(limit, _) => SwitchKind::of_limit(*limit),
             Self::OpenUnpaid(of, _) => SwitchKind::of_unpaid(*of),
         }
@@ -313,6 +329,7 @@ impl Switch {
             Self::Entry(_, Entry::Closed) => "closed",
             Self::LogLevel(level) => level.name(),
             Self::StockMode(mode) => mode.name(),
+            Self::OrdersMode(_, mode) => mode.name(),
             Self::Drain(_, true) => "on",
             Self::Drain(_, false) => "off",
             Self::Limit(_, setting) => return setting.text(),
@@ -327,11 +344,14 @@ impl fmt::Display for Switch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind().name())?;
         match self {
-            Self::Entry(Some(activity), _) | Self::Limit(Limit::Activity(activity), _) => {
+            Self::Entry(Some(activity), _)
+            | Self::OrdersMode(Some(activity), _)
+            | Self::Limit(Limit::Activity(activity), _) => {
                 write!(f, "/{activity}")
             }
             Self::Drain(gateway, _) => write!(f, "/{gateway}"),
             Self::Entry(None, _)
+            | Self::OrdersMode(None, _)
             | Self::LogLevel(_)
             | Self::StockMode(_)
             | Self::Limit(..)

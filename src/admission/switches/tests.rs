@@ -1,7 +1,9 @@
 //! Names and values by example, and the board that comes of them.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use super::{Entry, Ignored, LogLevel, StockMode, Switch, SwitchBoard, SwitchKind, UnpaidCap, UnpaidOf};
+use super::{
+    Entry, Ignored, LogLevel, OrdersMode, StockMode, Switch, SwitchBoard, SwitchKind, UnpaidCap, UnpaidOf,
+};
 use crate::protocol::ActivityId;
 
 #[test]
@@ -24,6 +26,8 @@ fn a_name_and_a_value_come_back_as_they_were_written() {
             "default",
             Switch::OpenUnpaid(UnpaidOf::Device, UnpaidCap::Default),
         ),
+        ("orders.mode", "record", Switch::OrdersMode(None, OrdersMode::Record)),
+        ("orders.mode/7", "default", Switch::OrdersMode(Some(ActivityId(7)), OrdersMode::Default)),
     ] {
         let read = Switch::parse(name, value).unwrap();
         assert_eq!(read, switch);
@@ -65,6 +69,8 @@ fn what_does_not_parse_is_refused_with_the_reason_and_what_to_write() {
         ("entry/7/8", "open", "from 1 to 4294967295"),
         ("log_level/7", "info", "it is one for all gateways; write log_level"),
         ("log_level", "verbose", "it is default, error, warn, info, debug or trace"),
+        ("orders.mode", "default", "it is settle or record; of one activity also default, as for all"),
+        ("orders.mode/x", "record", "write orders.mode or orders.mode/ACTIVITY"),
         ("drain", "on", "it is of one gateway"),
         ("drain/x", "on", "from 1 to 4294967295; write drain/GATEWAY"),
         ("limits.open_unpaid_per_user_max", "101", "a whole number from 1 to 100, off or default"),

@@ -7,7 +7,7 @@ use super::evidence::Evidence;
 use super::findings::{Findings, Sql};
 use super::marks;
 use super::reserve;
-use crate::protocol::SkuId;
+use crate::protocol::{OrderState, SkuId};
 use crate::stock::calls::ShardId;
 use crate::store::redis::{AppliedLoad, ShardBooks};
 
@@ -207,12 +207,15 @@ fn units(findings: &mut Findings) {
 /// What SQL counts against what its rows add up to.
 fn counted(evidence: &Evidence, findings: &mut Findings) {
     let mut held: HashMap<SkuId, i64> = HashMap::new();
-    for order in evidence.sql.orders.iter().filter(|order| order.mark.state.is_live()) {
+    // Units of recorded orders are deducted when they are settled.
+    let is_counted = |state: OrderState| state.is_live() && state != OrderState::Recorded;
+    for order in evidence.sql.orders.iter().filter(|order| is_counted(order.mark.state)) {
         let sum = held.entry(order.mark.sku.sku).or_default();
         *sum = sum.saturating_add(i64::from(order.mark.quantity));
     }
     // A row that is written anew takes its units along.
     let restored = findings.differences.iter().filter(|one| one.remedy == Remedy::RestoreOrder);
+    let restored = restored.filter(|one| one.stage != OrderState::Recorded as u64);
     for one in restored {
         let sum = held.entry(one.sku.unwrap_or(SkuId(0))).or_default();
         *sum = sum.saturating_add(one.units);

@@ -17,6 +17,8 @@ pub struct ShardFigures {
     pub moved_out: i64,
     /// Units of marks that SQL has no order of yet.
     pub reserved: i64,
+    /// Units of marks whose order is recorded and not settled.
+    pub recorded: i64,
     /// Units of marks whose order stands.
     pub sold: i64,
     /// Units of marks whose order is over, which the ledger gives back.
@@ -32,6 +34,7 @@ impl ShardFigures {
             (&mut self.free, other.free),
             (&mut self.moved_out, other.moved_out),
             (&mut self.reserved, other.reserved),
+            (&mut self.recorded, other.recorded),
             (&mut self.sold, other.sold),
             (&mut self.going_back, other.going_back),
             (&mut self.off, other.off),
@@ -43,7 +46,8 @@ impl ShardFigures {
 
     /// Free units beyond what loads, moves and marks leave.
     pub(super) const fn excess(&self) -> i64 {
-        let held = self.reserved.saturating_add(self.sold).saturating_add(self.going_back);
+        let ordered = self.recorded.saturating_add(self.sold);
+        let held = self.reserved.saturating_add(ordered).saturating_add(self.going_back);
         self.free.saturating_sub(self.loaded).saturating_add(self.moved_out).saturating_add(held)
     }
 }
@@ -53,9 +57,9 @@ impl ShardFigures {
 pub struct SkuFigures {
     /// By shard.
     pub shards: [ShardFigures; SHARDS],
-    /// Units that no order holds, as SQL counts them.
+    /// Units that no settled order holds, as SQL counts them: those of recorded orders among them.
     pub sql_available: i64,
-    /// Units that orders hold, as SQL counts them.
+    /// Units that settled orders hold, as SQL counts them.
     pub sql_sold: i64,
     /// Units loaded by SQL's loads.
     pub sql_loaded: i64,

@@ -44,7 +44,11 @@ fn standing(
     findings: &mut Findings,
 ) {
     let (_, user, mark) = place;
-    hold(place, findings, |figures| &mut figures.sold);
+    if row.mark.state == OrderState::Recorded {
+        hold(place, findings, |figures| &mut figures.recorded);
+    } else {
+        hold(place, findings, |figures| &mut figures.sold);
+    }
     if sql.ledger.contains_key(&(mark.order, user)) {
         let said = format!("the order stands as {} and the ledger gives it back", state_name(row.mark.state));
         let difference = Difference::of_order(Kind::LedgerAgainstOrder, place, said, Remedy::Nothing);

@@ -11,6 +11,7 @@ use std::path::Path;
 use crate::protocol::{ActivityId, OrderState, SkuId};
 
 pub use mysql::MySqlDatabase;
+pub(in crate::rehearsal) use mysql::Owed;
 
 /// Shards of an installation.
 pub(super) const SHARDS: usize = 16;

@@ -47,6 +47,8 @@ pub(in crate::rehearsal) struct Owed {
     pub(in crate::rehearsal) states: i64,
     /// Additions and removals of stock.
     pub(in crate::rehearsal) loads: i64,
+    /// Orders that are recorded and not settled.
+    pub(in crate::rehearsal) recorded: i64,
 }
 
 impl MySqlDatabase {
@@ -100,13 +102,14 @@ impl MySqlDatabase {
             let states = "SELECT COUNT(*) FROM outbox o JOIN orders r ON r.number = o.number \
                           WHERE o.done = 0 AND r.activity = ?";
             let loads = "SELECT COUNT(*) FROM loads WHERE state = 1 AND activity = ?";
-            let mut counts = [0_i64; 3];
-            for (count, query) in counts.iter_mut().zip([releases, states, loads]) {
+            let recorded = "SELECT COUNT(*) FROM recorded WHERE activity = ?";
+            let mut counts = [0_i64; 4];
+            for (count, query) in counts.iter_mut().zip([releases, states, loads, recorded]) {
                 *count = sqlx::query_scalar(query).bind(activity.0).fetch_one(&mut connection).await?;
             }
             connection.close().await?;
-            let [releases, states, loads] = counts;
-            Ok(Owed { releases, states, loads })
+            let [releases, states, loads, recorded] = counts;
+            Ok(Owed { releases, states, loads, recorded })
         })
         .await
     }

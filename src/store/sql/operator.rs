@@ -16,6 +16,7 @@ use super::error::{Failure, OpenError};
 use super::loads;
 use super::lock::{FolderLock, Role};
 use super::open::{self, IfMissing};
+use super::reserve_figures::ReserveFigures;
 use super::stock_loads::Kind;
 use super::writer::now_ms;
 use super::{read, rows};
@@ -93,6 +94,8 @@ pub struct SkuFigures {
     pub free: u64,
     /// Moved out of a shard and not yet brought into another.
     pub in_transit: u64,
+    /// Units of orders that are recorded and not settled.
+    pub recorded: u64,
     /// Units of orders that hold them.
     pub sold: u64,
     /// Orders by state; the state's wire number orders them.
@@ -101,17 +104,6 @@ pub struct SkuFigures {
     pub pending_loads: Vec<PendingLoad>,
     /// What is held back from Redis, where anything ever was.
     pub reserve: Option<ReserveFigures>,
-}
-
-/// What the reserve of an SKU adds up to; none of it is in the other figures. `total = free + sold`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReserveFigures {
-    /// Held back so far, less what was handed over to Redis.
-    pub total: u64,
-    /// Free, or on its way between two shards.
-    pub free: u64,
-    /// Units of orders that hold them.
-    pub sold: u64,
 }
 
 /// A connection for one command.

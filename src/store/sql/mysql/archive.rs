@@ -33,6 +33,8 @@ pub struct StillDue {
     pub releases: u64,
     /// States that Redis has to learn.
     pub marks: u64,
+    /// Orders that are recorded and not settled: see the switch `orders.mode`, or `rushgate backfill`.
+    pub recorded: u64,
 }
 
 impl MySqlInstallation {
@@ -97,16 +99,23 @@ async fn set_state(
 }
 
 async fn still_due(connection: &mut MySqlConnection, id: ActivityId) -> Result<StillDue, Failure> {
-    let (loads, releases, marks): (i64, i64, i64) = sqlx::query_as(
+    let (loads, releases, marks, recorded): (i64, i64, i64, i64) = sqlx::query_as(
         "SELECT (SELECT COUNT(*) FROM loads WHERE activity = ? AND state = 1), \
          (SELECT COUNT(*) FROM ledger WHERE done = 0 AND activity = ?), \
-         (SELECT COUNT(*) FROM outbox x JOIN orders o ON o.number = x.number WHERE x.done = 0 AND o.activity = ?)",
+         (SELECT COUNT(*) FROM outbox x JOIN orders o ON o.number = x.number WHERE x.done = 0 AND o.activity = ?), \
+         (SELECT COUNT(*) FROM recorded WHERE activity = ?)",
     )
+    .bind(id.0)
     .bind(id.0)
     .bind(id.0)
     .bind(id.0)
     .fetch_one(connection)
     .await?;
     let count = |count: i64| u64::try_from(count).unwrap_or_default();
-    Ok(StillDue { loads: count(loads), releases: count(releases), marks: count(marks) })
+    Ok(StillDue {
+        loads: count(loads),
+        releases: count(releases),
+        marks: count(marks),
+        recorded: count(recorded),
+    })
 }

@@ -58,9 +58,9 @@ pub struct LoadShare {
 /// An SKU's stock as SQL counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockRow {
-    /// Units that no order holds.
+    /// Units that no order holds, and those of orders that are recorded and not settled.
     pub available: i64,
-    /// Units that orders hold.
+    /// Units that settled orders hold.
     pub sold: i64,
     /// Additions written, less units taken.
     pub loaded: i64,
@@ -90,7 +90,7 @@ pub struct SqlBooks {
 /// What an SKU's units in Redis have to add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockDue {
-    /// Units that no order holds, as SQL counts them.
+    /// Units that no order holds, not even a recorded one.
     pub available: i64,
     /// Of these, units that the ledger has still to give back to Redis.
     pub owed: i64,
@@ -156,6 +156,11 @@ impl MySqlInstallation {
         )
         .fetch_all(&mut *transaction)
         .await?;
+        let recorded: Vec<(u32, u16, i64)> = sqlx::query_as(
+            "SELECT activity, sku, CAST(SUM(quantity) AS SIGNED) FROM recorded GROUP BY activity, sku",
+        )
+        .fetch_all(&mut *transaction)
+        .await?;
         let owed: Vec<(u32, u16, i64)> = sqlx::query_as(
             "SELECT activity, sku, CAST(SUM(quantity) AS SIGNED) FROM ledger WHERE done = 0 GROUP BY activity, sku",
         )
@@ -169,6 +174,11 @@ impl MySqlInstallation {
         let mut due: BTreeMap<SkuKey, StockDue> = BTreeMap::new();
         for (activity, sku, available) in available {
             due.entry(failure::sku_key(activity, sku)).or_default().available = available.into();
+        }
+        for (activity, sku, units) in recorded {
+            if let Some(due) = due.get_mut(&failure::sku_key(activity, sku)) {
+                due.available = due.available.saturating_sub(units);
+            }
         }
         for (activity, sku, units) in owed {
             if let Some(due) = due.get_mut(&failure::sku_key(activity, sku)) {

@@ -11,6 +11,7 @@ use super::books::{LOADED, PlacedOrder};
 use super::failure::{Failure, retried};
 use super::order_rows::{insert_orders, lock_generation, undo};
 use super::order_states::{Step, insert_history, owe_mark};
+use super::recorded;
 use super::releases::{Release, insert_ledger, owe_again};
 use crate::payment::Cause;
 use crate::protocol::{OrderState, SkuKey};
@@ -86,6 +87,9 @@ impl MySqlInstallation {
             }
             other => other?,
         }
+        if state == OrderState::Recorded {
+            recorded::insert(&mut transaction, &[mark]).await?;
+        }
         if state != order.mark.state {
             owe_mark(&mut transaction, mark.order, state, now_ms).await?;
         }
@@ -158,9 +162,10 @@ async fn balance(connection: &mut MySqlConnection, sku: SkuKey) -> Result<Option
         .bind(sku.sku.0)
         .fetch_one(&mut *connection)
         .await?;
+    // Those of recorded orders are deducted when they are settled.
     let held: i64 = sqlx::query_scalar(
         "SELECT CAST(COALESCE(SUM(quantity), 0) AS SIGNED) FROM orders \
-         WHERE activity = ? AND sku = ? AND source = 1 AND live = 1",
+         WHERE activity = ? AND sku = ? AND source = 1 AND live = 1 AND state <> 7",
     )
     .bind(sku.activity.0)
     .bind(sku.sku.0)

@@ -253,6 +253,17 @@ async fn read_figures(
         figures.free = u64::from(available);
         figures.sold = u64::from(sold);
     }
+    let recorded: Vec<(u16, u64)> = sqlx::query_as(
+        "SELECT sku, CAST(SUM(quantity) AS UNSIGNED) FROM recorded WHERE activity = ? GROUP BY sku",
+    )
+    .bind(id.0)
+    .fetch_all(&mut *connection)
+    .await?;
+    for (sku, units) in recorded {
+        let figures = figures.entry(SkuId(sku)).or_default();
+        figures.free = figures.free.saturating_sub(units);
+        figures.recorded = units;
+    }
     let orders: Vec<(u16, u8, i64)> = sqlx::query_as(
         "SELECT sku, state, COUNT(*) FROM orders WHERE activity = ? AND source = 1 GROUP BY sku, state",
     )

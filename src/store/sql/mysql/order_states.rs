@@ -20,6 +20,14 @@ static INSERT_HISTORY: LazyLock<Shapes> = LazyLock::new(|| {
     )
 });
 
+static OWE_MARKS: LazyLock<Shapes> = LazyLock::new(|| {
+    Shapes::new(
+        "INSERT INTO outbox (number, state, done, created_at_ms) VALUES ",
+        "(?,?,0,?)",
+        " ON DUPLICATE KEY UPDATE number = number",
+    )
+});
+
 /// Moves an order on, if it stands where the step begins; whether it did.
 pub(super) async fn advance(
     connection: &mut MySqlConnection,
@@ -57,6 +65,17 @@ pub(super) async fn insert_history(
     Ok(write(connection, &INSERT_HISTORY, orders, bind).await?)
 }
 
+/// Redis has to learn this state of each of these; once per order and state.
+pub(super) async fn owe_marks(
+    connection: &mut MySqlConnection,
+    orders: &[OrderNumber],
+    state: OrderState,
+    now_ms: u64,
+) -> Result<(), Failure> {
+    let bind = |query: Writing, order: &OrderNumber| query.bind(order.0).bind(state as u8).bind(now_ms);
+    Ok(write(connection, &OWE_MARKS, orders, bind).await?)
+}
+
 /// Redis has to learn this state; once per order and state.
 pub(super) async fn owe_mark(
     connection: &mut MySqlConnection,
@@ -64,14 +83,5 @@ pub(super) async fn owe_mark(
     state: OrderState,
     now_ms: u64,
 ) -> Result<(), Failure> {
-    sqlx::query(
-        "INSERT INTO outbox (number, state, done, created_at_ms) VALUES (?, ?, 0, ?) \
-         ON DUPLICATE KEY UPDATE number = number",
-    )
-    .bind(order.0)
-    .bind(state as u8)
-    .bind(now_ms)
-    .execute(connection)
-    .await?;
-    Ok(())
+    owe_marks(connection, &[order], state, now_ms).await
 }

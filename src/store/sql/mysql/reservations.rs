@@ -16,6 +16,16 @@ pub struct Reservation {
     pub mark: Mark,
 }
 
+impl Settlement {
+    /// Of an order whose row was written now.
+    pub(super) const fn of(mark: Mark) -> Self {
+        match mark.state {
+            OrderState::Recorded => Self::Recorded(mark),
+            _ => Self::Settled(mark),
+        }
+    }
+}
+
 /// What came of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettleOutcome {
@@ -30,6 +40,8 @@ pub enum SettleOutcome {
 pub enum Settlement {
     /// Its row was inserted and its units deducted now.
     Settled(Mark),
+    /// Its row was inserted in state RECORDED; its units are deducted when it is settled.
+    Recorded(Mark),
     /// Its number has a row already, which may have gone further: an order that stands, or one that failed.
     WasSettled(Mark),
     /// Another order of the user is in the way. This number has a FAILED row, and its units go back by the ledger.

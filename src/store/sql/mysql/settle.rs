@@ -1,4 +1,5 @@
 //! Settlement (rule 13 of the stock protocol): reservations become orders, stock is deducted for rows really inserted.
+//! Where the switch `orders.mode` says so, they are only recorded (`recorded`): a row, and nothing else.
 //!
 //! One transaction per batch, run by any number of writers at once. Fast: lock the generation for sharing, insert all
 //! rows, deduct per SKU, apply payments that came before their orders, commit; it reads nothing else, and fails as a whole when any row is not new. Then the same batch is
@@ -12,8 +13,9 @@ use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
 use super::failure::{Failure, retried};
-use super::order_rows::{deduct, insert_orders, lock_generation_to_settle, undo};
+use super::order_rows::{insert_orders, lock_generation_to_settle, undo};
 use super::payments::{self, apply_parked};
+use super::recorded;
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_batch::Batch;
 use super::settle_carefully::{self, Rows};
@@ -22,6 +24,7 @@ use crate::payment::PaymentState;
 use crate::protocol::{ActivityId, OrderState, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId};
 use crate::store::StoreError;
+use crate::store::orders_modes::OrdersModes;
 
 static PAY_WITHIN: LazyLock<Shapes> =
     LazyLock::new(|| Shapes::new("SELECT id, pay_within_ms FROM activities WHERE id IN (", "?", ")"));
@@ -36,8 +39,18 @@ impl MySqlInstallation {
         generation: Gen,
         reservations: &[Reservation],
     ) -> Result<SettleOutcome, StoreError> {
+        self.settle_or_record(generation, reservations, &OrdersModes::default()).await
+    }
+
+    /// The same; orders of activities that are to be recorded are.
+    pub async fn settle_or_record(
+        &self,
+        generation: Gen,
+        reservations: &[Reservation],
+        modes: &OrdersModes,
+    ) -> Result<SettleOutcome, StoreError> {
         let pay_within_ms = retried!(self.options.call_timeout; self.pay_within(reservations))?;
-        let batch = Batch { generation, reservations, pay_within_ms };
+        let batch = Batch { generation, reservations, pay_within_ms, modes };
         if batch.looks_good()
             && let Some(outcome) = retried!(self.options.call_timeout; self.settle_fast(&batch))?
         {
@@ -72,7 +85,9 @@ impl MySqlInstallation {
         orders.sort_unstable_by_key(|(_, mark)| mark.order);
         let orders: Vec<_> = orders.iter().map(|(one, mark)| (one.shard, one.user, **mark)).collect();
         let Err(failure) = write_all(&mut transaction, &orders, now_ms).await else {
-            let numbers: Vec<_> = orders.iter().map(|(_, _, mark)| mark.order.0).collect();
+            let is_settled = |mark: &Mark| mark.state != OrderState::Recorded;
+            let numbers = orders.iter().filter(|(_, _, mark)| is_settled(mark));
+            let numbers: Vec<_> = numbers.map(|(_, _, mark)| mark.order.0).collect();
             let unparked = apply_parked(&mut transaction, self, &numbers, now_ms).await?;
             for one in unparked.iter().filter(|one| one.state == PaymentState::Applied) {
                 let paid = settled.iter_mut().filter(|mark| mark.order == one.payment.order);
@@ -80,7 +95,7 @@ impl MySqlInstallation {
             }
             transaction.commit().await?;
             payments::tell(&unparked);
-            let settlements = settled.into_iter().map(Settlement::Settled).collect();
+            let settlements = settled.into_iter().map(Settlement::of).collect();
             return Ok(Some(SettleOutcome::Committed(settlements)));
         };
         undo(transaction).await;
@@ -123,5 +138,5 @@ async fn write_all(
     now_ms: u64,
 ) -> Result<(), Failure> {
     insert_orders(connection, orders, now_ms).await?;
-    Ok(deduct(connection, orders.iter().map(|(_, _, mark)| mark)).await?)
+    recorded::write_units(connection, orders.iter().map(|(_, _, mark)| mark)).await
 }

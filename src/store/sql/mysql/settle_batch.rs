@@ -7,12 +7,14 @@ use super::reservations::{Reservation, Settlement};
 use crate::payment::PaymentState;
 use crate::protocol::{ActivityId, OrderState};
 use crate::stock::calls::{Gen, Mark};
+use crate::store::orders_modes::OrdersModes;
 
 /// What is to be settled.
 pub(super) struct Batch<'a> {
     pub(super) generation: Gen,
     pub(super) reservations: &'a [Reservation],
     pub(super) pay_within_ms: HashMap<ActivityId, u64>,
+    pub(super) modes: &'a OrdersModes,
 }
 
 impl Batch<'_> {
@@ -28,8 +30,11 @@ impl Batch<'_> {
         self.reservations.iter().any(|one| one.entry.0 < taken)
     }
 
-    /// The mark of a reservation that is settled at `now_ms`.
+    /// The mark of a reservation that is settled at `now_ms`, or recorded.
     pub(super) fn settled(&self, one: &Reservation, now_ms: u64) -> Mark {
+        if self.modes.records(one.mark.sku.activity) {
+            return Mark { state: OrderState::Recorded, pay_by_ms: 0, ..one.mark };
+        }
         let pay_within_ms = self.pay_within_ms.get(&one.mark.sku.activity).copied().unwrap_or_default();
         let pay_by_ms = now_ms.saturating_add(pay_within_ms);
         Mark { state: OrderState::PendingPayment, pay_by_ms, ..one.mark }

@@ -14,9 +14,10 @@ use sqlx::MySqlConnection;
 
 use super::MySqlInstallation;
 use super::failure::Failure;
-use super::order_rows::{deduct, insert_orders, lock_generation_to_settle, undo};
+use super::order_rows::{insert_orders, lock_generation_to_settle, undo};
 use super::orders::{SourcedMarkRow, sourced_mark};
 use super::payments::{self, apply_parked};
+use super::recorded::write_units;
 use super::releases::{self, Release, ReleaseRow};
 use super::reservations::{Reservation, SettleOutcome, Settlement};
 use super::settle_batch::{Batch, learn};
@@ -135,7 +136,7 @@ async fn write(
         releases::owe_again(connection, release, now_ms).await?;
     }
     write_failed(connection, installation, batch, plan, now_ms).await?;
-    Ok(deduct(connection, plan.orders.iter().map(|(_, _, mark)| mark)).await?)
+    write_units(connection, plan.orders.iter().map(|(_, _, mark)| mark)).await
 }
 
 /// What SQL held of a batch at the look, and what the batch adds to it.
@@ -291,7 +292,7 @@ impl Known {
         plan.orders.push((one.shard, user, mark));
         self.numbers.insert(number, (user, mark));
         self.held.entry((sku.activity, user)).or_default().push((mark, true));
-        Settlement::Settled(mark)
+        Settlement::of(mark)
     }
 
     fn is_over(&self, number: OrderNumber, user: UserId) -> bool {
@@ -377,7 +378,7 @@ fn tell(batch: &Batch<'_>, settlements: &[Settlement]) {
     for (one, settlement) in batch.reservations.iter().zip(settlements) {
         let (order, user, sku) = (one.mark.order, one.user, one.mark.sku);
         match settlement {
-            Settlement::Settled(_) | Settlement::WasSettled(_) => {}
+            Settlement::Settled(_) | Settlement::Recorded(_) | Settlement::WasSettled(_) => {}
             Settlement::Superseded { already } => tracing::info!(
                 %order, %user, %sku, already = %already.order,
                 "an order failed because another one of the user stands; its units go back"

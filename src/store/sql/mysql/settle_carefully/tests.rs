@@ -6,6 +6,7 @@ use super::super::settle_batch::Batch;
 use super::{Kind, Known, Plan};
 use crate::protocol::{ActivityId, SkuKey, UserId};
 use crate::stock::calls::{Gen, Mark, ShardId};
+use crate::store::orders_modes::OrdersModes;
 use crate::store::sql::mysql::{Release, Reservation, Settlement};
 
 /// The rows that there are: orders with whether they are of Redis, the ledger, units that are not sold.
@@ -35,7 +36,8 @@ pub(crate) fn decide(generation: Gen, reservations: &[Reservation], rows: Rows, 
     for release in rows.ledger {
         known.ledgered.insert((release.mark.order, release.user), release);
     }
-    let batch = Batch { generation, reservations, pay_within_ms: rows.pay_within_ms };
+    let modes = OrdersModes::default();
+    let batch = Batch { generation, reservations, pay_within_ms: rows.pay_within_ms, modes: &modes };
     let mut plan = Plan::default();
     let judged = reservations.iter().enumerate();
     let settlements = judged.map(|(at, one)| known.judge(&batch, at, one, now_ms, &mut plan)).collect();

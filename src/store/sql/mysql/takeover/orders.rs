@@ -24,8 +24,10 @@ pub(super) async fn settle_rows(
     )
     .bind(pay_by_ms)
     .bind(activity.0)
-    .execute(connection)
+    .execute(&mut *connection)
     .await?;
+    // Nothing of them is left to be settled.
+    sqlx::query("DELETE FROM recorded WHERE activity = ?").bind(activity.0).execute(connection).await?;
     Ok(())
 }
 
