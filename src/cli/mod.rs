@@ -11,6 +11,7 @@ mod activity_place;
 mod admin_port;
 mod allow;
 mod allow_args;
+mod backfill;
 mod data_args;
 mod demo;
 mod demo_life;
@@ -85,6 +86,8 @@ enum Command {
     Reconcile(reconcile::ReconcileArgs),
     /// Sell activities from the database because Redis and its data are gone, and give them back.
     Takeover(takeover::TakeoverArgs),
+    /// Settle orders that were only recorded (the switch orders.mode), at a rate; goes on where it was stopped.
+    Backfill(backfill::BackfillArgs),
     /// Make tokens for development, and say why one is refused.
     Token(token::TokenArgs),
 }
@@ -122,6 +125,7 @@ pub fn run() -> ExitCode {
         Command::Risk(args) => risk::run(args),
         Command::Reconcile(args) => reconcile::run(args),
         Command::Takeover(args) => takeover::run(args),
+        Command::Backfill(args) => backfill::run(args),
         Command::Token(args) => token::run(args),
     };
     match result {

@@ -141,7 +141,7 @@ fn refused(house: &House, args: &[&str]) -> String {
 }
 
 #[test]
-fn the_embedded_store_has_no_mode_and_no_reserve() {
+fn the_embedded_store_has_no_modes_and_no_reserve() {
     let house = House::new();
     let args =
         ["activity", "create", "--id", "7", "--name", "a", "--sku", "1:5:1", "--fallback-reserve", "1:2"];
@@ -151,6 +151,14 @@ fn the_embedded_store_has_no_mode_and_no_reserve() {
     let args = ["switch", "set", "stock.mode", "database", "--why", "a drill", "--who", "me"];
     let error = refused(&house, &args);
     assert!(error.contains("stock.mode is for the production store"), "{error}");
+    for name in ["orders.mode", "orders.mode/7"] {
+        let error = refused(&house, &["switch", "set", name, "record", "--why", "a drill", "--who", "me"]);
+        assert!(error.contains(&format!("{name} is for the production store")), "{error}");
+    }
+    let nothing = house.command(&["backfill"]).output().unwrap();
+    let error = String::from_utf8(nothing.stderr).unwrap();
+    assert_eq!(nothing.status.code(), Some(2), "{error}");
+    assert!(error.contains("nothing is ever recorded"), "{error}");
 }
 
 #[test]

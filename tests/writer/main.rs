@@ -23,6 +23,7 @@ mod panics;
 mod payments;
 mod rate;
 mod reconcile;
+mod recorded;
 mod refused;
 mod settling;
 mod sharing;
