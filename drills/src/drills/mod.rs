@@ -8,6 +8,7 @@ mod outages;
 mod payment_crashes;
 mod payments;
 mod processes;
+mod record_only;
 mod redis_faults;
 mod stock;
 mod takeover;
@@ -81,6 +82,8 @@ pub(crate) enum Drill {
     GatewaySilentAndRedisKilled,
     /// Redis is gone, the activity is sold from the database by command; Redis is back with old data, and sells it again
     RedisGoneTakeover,
+    /// Orders are recorded and settled in turns, by writers that die at it, the rest by `rushgate backfill`
+    RecordOnly,
     /// Every named crash point of gateway and writer that a sale passes
     CrashPoints,
     /// Notices twice, out of order, forged, before the settlement and after the close; three writers sweep
@@ -141,6 +144,7 @@ impl Drill {
             Self::GatewayAndRedisKilled => losses::gateway_and_redis_killed(scene).await,
             Self::GatewaySilentAndRedisKilled => losses::gateway_silent_and_redis_killed(scene).await,
             Self::RedisGoneTakeover => takeover::redis_gone_takeover(scene).await,
+            Self::RecordOnly => record_only::record_only(scene).await,
             Self::CrashPoints => crash_points::crash_points(scene).await,
             Self::PaymentsRaceTheSweeper => payments::payments_race_the_sweeper(scene).await,
             Self::PayCentreAway => payments::pay_centre_away(scene).await,
