@@ -24,6 +24,11 @@ async fn rule_13_nothing_is_acknowledged_before_its_shard_has_been_told() {
     redis.call(&["SET", &marks, "somebody else's"]).await.unwrap();
     let writer = WriterProcess::working(&world, "");
     eventually("it says so", || async { writer.log().contains(&marks) }).await;
+    // Its sums may say so before its entries were given to anybody.
+    eventually("its entries are read", || async {
+        world.redis.backlog(shard).await.unwrap().entries_undelivered == 0
+    })
+    .await;
     assert!(
         world.redis.backlog(shard).await.unwrap().entries_pending > 0,
         "acknowledged, and nobody tells it"
