@@ -368,6 +368,8 @@ fn the_production_stores_values_have_bounds_too() {
         ("writer.trim_keep", &["1m"], &["59s"]),
         ("writer.admin_listen", &["", "127.0.0.1:0"], &["off"]),
         ("gateway.proxy_listen", &["", "127.0.0.1:7703"], &["off", "7703"]),
+        ("tls.listen", &[""], &["off", "7743"]),
+        ("tls.handshakes_max", &["1", "1000000"], &["0"]),
         ("gateway.proxy_from", &["[]", "10.0.0.0/8,::1", "10.1.2.3"], &["10.0.0.1/8", "x", "[1]", "::1,::1"]),
     ]);
 }
@@ -479,6 +481,27 @@ fn what_hangs_together_is_checked_and_the_culprit_is_named() {
     assert_eq!(load("", &[], &longest).stock.unconfirmed_after, Duration::from_secs(10));
     let off = load("", &[], &["limits.per_user.rate_per_s=0", "limits.per_user.burst=0"]);
     assert_eq!(off.limits.per_user, Rate { rate_per_s: 0, burst: 0 });
+}
+
+#[test]
+fn tls_has_ports_of_its_own_and_all_its_files() {
+    for (flags, says) in [
+        (
+            &["tls.listen=0.0.0.0:7700", "tls.certificate_file=c", "tls.private_key_file=k"][..],
+            "--set tls.listen: tls.listen = \"0.0.0.0:7700\": allowed: another address or port than gateway.listen",
+        ),
+        (
+            &["tls.listen=127.0.0.1:1", "tls.private_key_file=k"],
+            "tls.certificate_file = \"\": allowed: a PEM file where tls.listen is not \"\"",
+        ),
+        (
+            &["tls.proxy_listen=127.0.0.1:1", "tls.certificate_file=c"],
+            "tls.private_key_file = \"\": allowed: a PEM file where tls.proxy_listen is not \"\"",
+        ),
+    ] {
+        let messages = Case::new("", &[], flags).messages();
+        assert!(messages.len() == 1 && messages[0].contains(says), "{flags:?}: {messages:?}");
+    }
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &ChurnArgs) -> Result<(), Failure> {
     let target = args.target.check()?;
     let connections = usize::try_from(args.connections).map_err(Failure::cannot_start)?;
     reserve_descriptors(connections)?;
-    let sources = Sources::for_connections(target.addr, connections)?;
+    let sources = Sources::for_connections(target.door.addr, connections)?;
     let count = Count {
         rounds: 0,
         failures_in_a_row: 0,
@@ -91,9 +91,9 @@ pub(crate) fn run(args: &ChurnArgs) -> Result<(), Failure> {
     };
     let runtime = runtime()?;
     let (churn, seconds) = runtime.block_on(async {
-        let (addr, token) = (target.addr, target.app_token(0)?);
-        let probe = open(addr, None, &opening(&token, None), false, OPEN_TIMEOUT).await;
-        drop(probe.map_err(|error| error.cannot_start(addr))?);
+        let token = target.app_token(0)?;
+        let probe = open(&target.door, None, &opening(&token, None), false, OPEN_TIMEOUT).await;
+        drop(probe.map_err(|error| error.cannot_start(target.door.addr))?);
         let began_at = Instant::now();
         let churn = Arc::new(Churn {
             asked: Asked::new(Work::Buy, target.activity, target.sku),
@@ -124,7 +124,7 @@ async fn turn(churn: Arc<Churn>, sources: Sources, number: usize) -> Result<(), 
         let user = round.checked_rem(churn.users).unwrap_or(0);
         let bytes = opening(&churn.target.app_token(user)?, Some(&churn.asked));
         let began_at = Instant::now();
-        match open(churn.target.addr, sources.of(number), &bytes, true, OPEN_TIMEOUT).await {
+        match open(&churn.target.door, sources.of(number), &bytes, true, OPEN_TIMEOUT).await {
             Ok(opened) => {
                 churn.answered(&opened, began_at.elapsed());
                 if let Err(reason) = goodbye(opened).await {
@@ -145,8 +145,9 @@ async fn goodbye(mut opened: Opened) -> Result<(), String> {
     let mut last = BytesMut::new();
     append(&mut last, 0, &Request::Goaway);
     let closing = async {
-        opened.stream.write_all(&last).await?;
-        while opened.stream.read_buf(&mut opened.inbox).await? > 0 {
+        opened.wire.write_all(&last).await?;
+        opened.wire.flush().await?;
+        while opened.wire.read_buf(&mut opened.inbox).await? > 0 {
             opened.inbox.clear();
         }
         Ok(())
@@ -197,7 +198,7 @@ impl Churn {
 fn judge(count: &Count, churn: &Churn) -> Result<(), Failure> {
     let mut lines = Vec::new();
     if count.failures_in_a_row >= churn.failures_max {
-        lines.push(format!("the gateway at {} went away", churn.target.addr));
+        lines.push(format!("the gateway at {} went away", churn.target.door.addr));
     }
     if count.failed.total() > 0 {
         lines.push(format!(

@@ -3,15 +3,18 @@
 //! One thread holds all of them. They are kept alive with PINGs, and at the end each has to answer one.
 
 use std::fs;
-use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use clap::Args;
+use rushgate::client::Wire;
 use rushgate::protocol::frame::REPLY_BYTES_MAX;
 use rushgate::protocol::{Opcode, Request, decode};
 use serde_json::json;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::opening::{Opened, open_all, runtime};
 use crate::output::{Failure, print};
@@ -22,6 +25,8 @@ use crate::work::{append, opening};
 
 /// How often the held connections are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// For a PING to be taken.
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the last PINGs may take, all together.
 const LAST_PING_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_ID: u32 = 4;
@@ -66,7 +71,7 @@ pub(crate) fn run(args: &IdleArgs) -> Result<(), Failure> {
     let target = args.target.check()?;
     let connections = usize::try_from(args.connections).map_err(Failure::cannot_start)?;
     let descriptors = reserve_descriptors(connections)?;
-    let sources = Sources::for_connections(target.addr, connections)?;
+    let sources = Sources::for_connections(target.door.addr, connections)?;
     let resident_before = args.pid.map(resident_bytes).transpose()?;
     if !args.json {
         print(&format!(
@@ -89,11 +94,11 @@ async fn hold(args: &IdleArgs, target: &Target, sources: Sources) -> Result<Idle
     let began_at = Instant::now();
     let mut held = Vec::new();
     let mut failed = Reasons::default();
-    for (_, result) in open_all(target.addr, sources, openings).await {
+    for (_, result) in open_all(&target.door, sources, openings).await {
         match result {
             Ok(opened) => held.push(Some(Held::new(opened))),
             Err(error) if held.is_empty() && failed.total() == 0 => {
-                return Err(error.cannot_start(target.addr));
+                return Err(error.cannot_start(target.door.addr));
             }
             Err(error) => failed.add(error.to_string(), 1),
         }
@@ -138,7 +143,7 @@ async fn sit(held: &mut [Option<Held>], time: Duration, failed: &mut Reasons) {
             let Some(one) = slot else { continue };
             let mut result = one.read().map(|_| ());
             if is_ping_due && result.is_ok() {
-                result = one.ping(KEEP_ALIVE_ID);
+                result = one.ping(KEEP_ALIVE_ID).await;
             }
             if let Err(reason) = result {
                 failed.add(reason, 1);
@@ -156,7 +161,7 @@ async fn ping_all(held: &mut [Option<Held>], failed: &mut Reasons) -> u64 {
     let until = Instant::now().checked_add(LAST_PING_TIMEOUT).unwrap_or_else(Instant::now);
     for slot in held.iter_mut() {
         if let Some(one) = slot
-            && let Err(reason) = one.ping(LAST_ID)
+            && let Err(reason) = one.ping(LAST_ID).await
         {
             failed.add(reason, 1);
             *slot = None;
@@ -176,38 +181,44 @@ async fn ping_all(held: &mut [Option<Held>], failed: &mut Reasons) -> u64 {
 
 #[derive(Debug)]
 struct Held {
-    stream: tokio::net::TcpStream,
+    wire: Wire,
     inbox: BytesMut,
     keepalive: Duration,
 }
 
 impl Held {
     fn new(opened: Opened) -> Self {
-        Self { stream: opened.stream, inbox: opened.inbox, keepalive: opened.keepalive }
+        Self { wire: opened.wire, inbox: opened.inbox, keepalive: opened.keepalive }
     }
 
-    /// A PING is far smaller than an idle socket's buffer.
-    fn ping(&self, id: u32) -> Result<(), String> {
+    async fn ping(&mut self, id: u32) -> Result<(), String> {
         let mut out = BytesMut::new();
         append(&mut out, id, &Request::Ping { client_time: 0 });
-        match self.stream.try_write(&out) {
-            Ok(written) if written == out.len() => Ok(()),
-            Ok(_) => Err("a PING was not taken".to_owned()),
-            Err(error) => Err(format!("broken ({})", error.kind())),
-        }
+        let written = async {
+            self.wire.write_all(&out).await?;
+            self.wire.flush().await
+        };
+        // A PING is far smaller than an idle socket's buffer.
+        let written = timeout(PING_TIMEOUT, written).await;
+        let written = written.map_err(|_| "a PING was not taken".to_owned())?;
+        written.map_err(|error| format!("broken ({})", error.kind()))
     }
 
     /// Takes what is there; the greatest request id that was answered.
     fn read(&mut self) -> Result<u32, String> {
-        let mut greatest = 0;
         loop {
-            match self.stream.try_read_buf(&mut self.inbox) {
-                Ok(0) => return Err("closed by the gateway".to_owned()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(format!("broken ({})", error.kind())),
+            let mut cx = Context::from_waker(Waker::noop());
+            match pin!(self.wire.read_buf(&mut self.inbox)).poll(&mut cx) {
+                Poll::Ready(Ok(0)) => return Err("closed by the gateway".to_owned()),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Err(format!("broken ({})", error.kind())),
+                Poll::Pending => return self.heard(),
             }
         }
+    }
+
+    fn heard(&mut self) -> Result<u32, String> {
+        let mut greatest = 0;
         while let Some((frame, frame_bytes)) =
             decode(&self.inbox, REPLY_BYTES_MAX).map_err(|error| format!("bad frame ({error})"))?
         {
@@ -221,8 +232,12 @@ impl Held {
     }
 
     async fn answer(&mut self, id: u32) -> Result<(), String> {
-        while self.read()? != id {
-            self.stream.readable().await.map_err(|error| format!("broken ({})", error.kind()))?;
+        while self.heard()? != id {
+            match self.wire.read_buf(&mut self.inbox).await {
+                Ok(0) => return Err("closed by the gateway".to_owned()),
+                Ok(_) => {}
+                Err(error) => return Err(format!("broken ({})", error.kind())),
+            }
         }
         Ok(())
     }

@@ -3,7 +3,9 @@
 mod admin;
 mod books;
 mod churn;
+mod cpu;
 mod flood;
+mod handshakes;
 mod idle;
 mod opening;
 mod output;
@@ -40,6 +42,8 @@ enum Command {
     Idle(idle::IdleArgs),
     /// Connect, authenticate, buy, close, over and over
     Churn(churn::ChurnArgs),
+    /// Make TLS handshakes, full or resumed, and see what they cost
+    Handshakes(handshakes::HandshakesArgs),
     /// Connect all at once, and again after being cut
     Storm(storm::StormArgs),
     /// Stand in for the payment centre, with faults at given rates, until it is stopped
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Command::Flood(args) => flood::run(&args),
         Command::Idle(args) => idle::run(&args),
         Command::Churn(args) => churn::run(&args),
+        Command::Handshakes(args) => handshakes::run(&args),
         Command::Storm(args) => storm::run(&args),
         Command::Paycenter(args) => paycenter::run(&args),
     };

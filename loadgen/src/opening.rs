@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use rushgate::client::Wire;
 use rushgate::protocol::frame::REPLY_BYTES_MAX;
 use rushgate::protocol::{Frame, FrameError, Opcode, Reply, Status, decode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::output::Failure;
 use crate::sources::Sources;
+use crate::target::Door;
 use crate::work::{AUTH_ID, FIRST_ID, HELLO_ID, status_name};
 
 /// Connections being opened at once by [`open_all`].
@@ -33,6 +35,9 @@ pub(crate) enum OpenError {
     /// The system did not connect.
     #[error("not connected ({0})")]
     Connect(io::ErrorKind),
+    /// No TLS came to be.
+    #[error("no TLS ({0})")]
+    Tls(String),
     /// It broke before the answers.
     #[error("connection broken ({0})")]
     Broken(io::ErrorKind),
@@ -73,7 +78,7 @@ impl OpenError {
 /// A connection on which AUTH has succeeded.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) stream: TcpStream,
+    pub(crate) wire: Wire,
     /// Came after the last answer.
     pub(crate) inbox: BytesMut,
     pub(crate) in_flight_max: u16,
@@ -84,13 +89,13 @@ pub(crate) struct Opened {
 
 /// Opens one; `first` is what [`crate::work::opening`] made, with or without a first request.
 pub(crate) async fn open(
-    addr: SocketAddr,
+    door: &Door,
     source: Option<SocketAddr>,
     opening: &[u8],
     has_first: bool,
     timeout: Duration,
 ) -> Result<Opened, OpenError> {
-    let opened = tokio::time::timeout(timeout, open_untimed(addr, source, opening, has_first)).await;
+    let opened = tokio::time::timeout(timeout, open_untimed(door, source, opening, has_first)).await;
     opened.unwrap_or(Err(OpenError::TimedOut))
 }
 
@@ -109,25 +114,29 @@ pub(crate) async fn connect(addr: SocketAddr, source: Option<SocketAddr>) -> Res
 }
 
 async fn open_untimed(
-    addr: SocketAddr,
+    door: &Door,
     source: Option<SocketAddr>,
     opening: &[u8],
     has_first: bool,
 ) -> Result<Opened, OpenError> {
-    let stream = connect(addr, source).await?;
+    let stream = connect(door.addr, source).await?;
+    let wire = match &door.tls {
+        None => Wire::Plain(stream),
+        Some(tls) => tls.connect(stream).await.map_err(|error| OpenError::Tls(error.to_string()))?,
+    };
     let mut opened = Opened {
-        stream,
+        wire,
         inbox: BytesMut::new(),
         in_flight_max: 0,
         keepalive: Duration::MAX,
         first_status: None,
     };
     // A gateway that refuses says why first; that is still to be read when writing fails.
-    let write_failed = opened.stream.write_all(opening).await.err();
+    let write_failed = write(&mut opened.wire, opening).await.err();
     let mut missing = if has_first { 3_u8 } else { 2 };
     while missing > 0 {
         opened.inbox.reserve(READ_BYTES);
-        match opened.stream.read_buf(&mut opened.inbox).await {
+        match opened.wire.read_buf(&mut opened.inbox).await {
             Ok(0) => {
                 return Err(write_failed.map_or(OpenError::Closed, |error| OpenError::Broken(error.kind())));
             }
@@ -148,6 +157,11 @@ async fn open_untimed(
         }
     }
     Ok(opened)
+}
+
+async fn write(wire: &mut Wire, bytes: &[u8]) -> io::Result<()> {
+    wire.write_all(bytes).await?;
+    wire.flush().await
 }
 
 enum Learnt {
@@ -178,7 +192,7 @@ fn learn(frame: &Frame<'_>) -> Result<Learnt, OpenError> {
 
 /// Opens one connection for every entry of `openings`, many at once; by their numbers.
 pub(crate) async fn open_all(
-    addr: SocketAddr,
+    door: &Door,
     sources: Sources,
     openings: Vec<Bytes>,
 ) -> Vec<(usize, Result<Opened, OpenError>)> {
@@ -188,8 +202,9 @@ pub(crate) async fn open_all(
         if tasks.len() >= OPENING_AT_ONCE {
             done.extend(tasks.join_next().await.and_then(Result::ok));
         }
+        let door = door.clone();
         tasks.spawn(
-            async move { (number, open(addr, sources.of(number), &opening, false, OPEN_TIMEOUT).await) },
+            async move { (number, open(&door, sources.of(number), &opening, false, OPEN_TIMEOUT).await) },
         );
     }
     while let Some(finished) = tasks.join_next().await {
@@ -226,7 +241,8 @@ mod tests {
             from
         });
         let error = runtime().map_err(|_| "no runtime").unwrap();
-        let error = error.block_on(open(addr, source, &[], true, OPEN_TIMEOUT)).unwrap_err();
+        let error =
+            error.block_on(open(&Door { addr, tls: None }, source, &[], true, OPEN_TIMEOUT)).unwrap_err();
         (server.join().unwrap(), error)
     }
 

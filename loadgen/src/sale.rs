@@ -14,7 +14,7 @@ use rushgate::rehearsal::{
 use crate::admin::{admins, all_counts, counts_before};
 use crate::books::{check_books, source};
 use crate::output::{Failure, print};
-use crate::target::{KeyArgs, resolve};
+use crate::target::{KeyArgs, TlsArgs, resolve};
 
 /// Violations told one by one.
 const SENTENCES_MAX: usize = 20;
@@ -77,6 +77,8 @@ pub(crate) struct SaleArgs {
     /// Decides which users do what
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    tls: TlsArgs,
     #[command(flatten)]
     keys: KeyArgs,
     /// Print one JSON object instead of a table
@@ -152,6 +154,7 @@ fn plan(args: &SaleArgs) -> Result<SalePlan, Failure> {
     plan.push_wait = args.push_wait;
     plan.settle_patience = args.settle_patience;
     plan.listen_share = if listen_addrs.is_empty() { 0.0 } else { args.listen_share };
+    plan.tls = args.tls.check()?;
     plan.listen_addrs = listen_addrs;
     plan.seed = args.seed;
     Ok(plan)

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use rushgate::admission::identity::{DEV_SECRET_FILE, IdentityKind, MintKey, MintSettings, Minter};
+use rushgate::client::ClientTls;
 use rushgate::config::{Config, ConfigFile, KeyFiles, Sources};
 use rushgate::protocol::{ActivityId, SkuId, UserId};
 use rushgate::store::crash_point;
@@ -88,12 +89,28 @@ impl KeyArgs {
     }
 }
 
-/// The gateway under stress, and what is asked of it.
+/// Which gateway, and how it is spoken to.
 #[derive(Debug, Args)]
-pub(crate) struct TargetArgs {
+pub(crate) struct DoorArgs {
     /// The gateway
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700")]
     addr: String,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+impl DoorArgs {
+    /// Resolves the address, and reads what TLS needs.
+    pub(crate) fn check(&self) -> Result<Door, Failure> {
+        Ok(Door { addr: resolve(&self.addr)?, tls: self.tls.check()? })
+    }
+}
+
+/// The gateway under stress, and what is asked of it.
+#[derive(Debug, Args)]
+pub(crate) struct TargetArgs {
+    #[command(flatten)]
+    door: DoorArgs,
     /// The activity asked about
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     activity: u32,
@@ -107,10 +124,36 @@ pub(crate) struct TargetArgs {
     keys: KeyArgs,
 }
 
+/// Whether TLS is spoken, and to whom.
+#[derive(Debug, Args)]
+pub(crate) struct TlsArgs {
+    /// Speaks TLS, to a gateway whose certificate is for this name
+    #[arg(long = "tls", value_name = "NAME")]
+    name: Option<String>,
+    /// With --tls: the authorities that are believed, in PEM [default: those of the system]
+    #[arg(long = "tls-roots", value_name = "FILE", requires = "name")]
+    roots: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// `None`: it is not spoken.
+    pub(crate) fn check(&self) -> Result<Option<ClientTls>, Failure> {
+        let tls = self.name.as_ref().map(|name| ClientTls::new(self.roots.as_deref(), name));
+        tls.transpose().map_err(|error| Failure::cannot_start(format!("--tls: {error}")))
+    }
+}
+
+/// Where connections are opened, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    pub(crate) addr: SocketAddr,
+    pub(crate) tls: Option<ClientTls>,
+}
+
 /// [`TargetArgs`], checked.
 #[derive(Debug)]
 pub(crate) struct Target {
-    pub(crate) addr: SocketAddr,
+    pub(crate) door: Door,
     pub(crate) activity: ActivityId,
     pub(crate) sku: SkuId,
     first_user: u64,
@@ -121,7 +164,7 @@ pub(crate) struct Target {
 impl TargetArgs {
     /// Resolves the address alone: for servers that check no tokens.
     pub(crate) fn addr(&self) -> Result<SocketAddr, Failure> {
-        resolve(&self.addr)
+        resolve(&self.door.addr)
     }
 
     /// What is to be bought.
@@ -138,7 +181,7 @@ impl TargetArgs {
     pub(crate) fn check(&self) -> Result<Target, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Target {
-            addr: resolve(&self.addr)?,
+            door: self.door.check()?,
             activity: ActivityId(self.activity),
             sku: SkuId(self.sku),
             first_user: self.first_user,

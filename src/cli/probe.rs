@@ -1,6 +1,7 @@
 //! What a serving process tells of itself on the admin port.
 
 use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
@@ -15,7 +16,7 @@ use crate::admin::risk::{RiskDone, RiskError, RiskPlace, RiskRequest, change};
 use crate::admin::switches::{SetDone, SetError, SetRequest, SwitchPlace, set, views};
 use crate::admission::identity::IdentityError;
 use crate::admission::risk::Listed;
-use crate::gateway::{Ending, Event, Gateway, PassedEnding, RiskStatus, Rung, Sharing};
+use crate::gateway::{Ending, Event, Gateway, PassedEnding, RiskStatus, Rung, Sharing, TlsStatus};
 use crate::orders::{Counters, Notices, PaymentTasks};
 use crate::payment::Answer;
 use crate::store::breaker::BreakerState;
@@ -194,6 +195,14 @@ const EVENTS: &[(&str, &str, Event)] = &[
         "Flags that were not written, for too many waited",
         Event::FlagForgotten,
     ),
+    ("rushgate_tls_full_total", "TLS handshakes with the certificate's signature", Event::TlsFull),
+    ("rushgate_tls_resumed_total", "TLS handshakes with a ticket", Event::TlsResumed),
+    ("rushgate_tls_changed_total", "Times certificate or ticket keys became others", Event::TlsChanged),
+    (
+        "rushgate_tls_files_refused_total",
+        "Looks at the files of TLS that found no use",
+        Event::TlsFilesRefused,
+    ),
     ("rushgate_token_keys_changed_total", "Times the token keys in force became others", Event::KeysChanged),
     (
         "rushgate_key_file_refused_total",
@@ -245,7 +254,19 @@ fn metrics(gateway: &Gateway) -> String {
     ] {
         single(&mut text, name, "gauge", help, value);
     }
+    if let Some(tls) = gateway.tls() {
+        put_tls(&mut text, tls);
+    }
     text
+}
+
+/// How TLS stands, where it is spoken.
+fn put_tls(text: &mut String, tls: TlsStatus) {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let left_s = tls.expires_s.saturating_sub(now_s);
+    let handshakes = u64::try_from(tls.handshakes).unwrap_or(u64::MAX);
+    single(text, "rushgate_tls_certificate_left_s", "gauge", "Until the certificate expires", left_s);
+    single(text, "rushgate_tls_handshakes", "gauge", "TLS handshakes under way", handshakes);
 }
 
 /// How the risk lists stand.

@@ -10,7 +10,7 @@ use super::Failure;
 use crate::admission::identity::{KeyName, MintKey, Minter, Verifier, VerifyKey};
 use crate::admission::limits::Rate;
 use crate::config::{self, Config, ConnectionsMax};
-use crate::gateway::{LookupSettings, RiskSettings, Settings, worker_runtime};
+use crate::gateway::{LookupSettings, RiskSettings, Settings, TlsFiles, TlsSettings, worker_runtime};
 use crate::stock;
 use crate::store::sql::{OpenOptions, SqliteStore, Synchronous};
 
@@ -49,6 +49,7 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
         listen: gateway.listen,
         proxy_listen: gateway.proxy_listen,
         proxy_from: gateway.proxy_from.clone(),
+        tls: tls_settings(&config.tls),
         worker_threads: gateway.worker_threads,
         shares_runtime: false,
         connections_max: connections_max(gateway.connections_max)?,
@@ -70,6 +71,21 @@ pub(super) fn gateway_settings(config: &Config) -> Result<Settings, Failure> {
         behaviour: config.behaviour_rules(),
         lookups: lookup_settings(config),
         stock: stock_settings(&config.stock),
+    })
+}
+
+fn tls_settings(tls: &config::Tls) -> Option<TlsSettings> {
+    // Checked when the configuration was loaded: where it is on there are both.
+    let certificate = tls.certificate_file.clone().filter(|_| tls.is_on())?;
+    Some(TlsSettings {
+        listen: tls.listen,
+        proxy_listen: tls.proxy_listen,
+        files: TlsFiles {
+            certificate,
+            private_key: tls.private_key_file.clone()?,
+            ticket_keys: tls.ticket_keys_file.clone(),
+        },
+        handshakes_max: tls.handshakes_max,
     })
 }
 

@@ -4,18 +4,21 @@
 //! whoever takes pushes (a full push channel loses the push: RESULT is the truth). On failure every outstanding
 //! request ends as lost.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{Interest, Ready};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::shared::{Inner, Shared, Told};
 use super::slots::{Open, Waiter};
+use super::wire::Wire;
 use super::{Answer, ClientError, EndReason, Push};
 use crate::protocol::frame::REPLY_BYTES_MAX;
 use crate::protocol::{Frame, Opcode, Reply, Request, UserId, decode, tlv};
@@ -29,7 +32,7 @@ const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 struct Connection {
-    stream: TcpStream,
+    wire: Wire,
     shared: Arc<Shared>,
     pushes: mpsc::Sender<Push>,
     inbox: BytesMut,
@@ -44,9 +47,9 @@ struct Connection {
 }
 
 /// Serves a connected socket until it ends.
-pub(super) async fn run(stream: TcpStream, shared: Arc<Shared>, pushes: mpsc::Sender<Push>) {
+pub(super) async fn run(wire: Wire, shared: Arc<Shared>, pushes: mpsc::Sender<Push>) {
     let mut connection = Connection {
-        stream,
+        wire,
         shared,
         pushes,
         inbox: BytesMut::new(),
@@ -66,24 +69,22 @@ enum Never {}
 
 impl Connection {
     async fn drive(&mut self) -> Result<Never, EndReason> {
+        let shared = Arc::clone(&self.shared);
         let timer = sleep_until(Instant::now());
         tokio::pin!(timer);
         loop {
             let wake_at = self.prepare()?;
-            self.write()?;
+            // As much as goes at once; the rest when the gateway takes it.
+            poll_fn(|cx| Poll::Ready(self.poll_write(cx))).await?;
             // Firing early is harmless and cheaper than moving the timer with every write.
             if wake_at < timer.deadline() || timer.is_elapsed() {
                 timer.as_mut().reset(wake_at);
             }
-            let interest = if self.outgoing.is_empty() {
-                Interest::READABLE
-            } else {
-                Interest::READABLE.add(Interest::WRITABLE)
-            };
+            let is_written = self.outgoing.is_empty();
             tokio::select! {
                 biased;
-                ready = self.stream.ready(interest) => self.on_ready(ready)?,
-                () = self.shared.wake.notified(), if self.outgoing.is_empty() => {}
+                moved = poll_fn(|cx| self.poll_move(cx)) => moved?,
+                () = shared.wake.notified(), if is_written => {}
                 () = &mut timer => self.on_timer()?,
             }
         }
@@ -146,51 +147,61 @@ impl Connection {
         Ok(())
     }
 
-    fn on_ready(&mut self, ready: io::Result<Ready>) -> Result<(), EndReason> {
-        let ready = ready.map_err(|error| EndReason::Io(error.kind()))?;
-        if ready.is_readable() || ready.is_read_closed() {
-            self.read()?;
-        }
-        Ok(())
+    /// Writes what is queued and reads what has come; ready when anything has moved.
+    fn poll_move(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), EndReason>> {
+        let has_written = self.poll_write(cx)?;
+        let has_read = self.poll_read(cx)?;
+        if has_written || has_read { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    fn write(&mut self) -> Result<(), EndReason> {
+    /// True if something was queued and all of it is written now.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool, EndReason> {
+        let was_queued = !self.outgoing.is_empty();
         while !self.outgoing.is_empty() {
-            match self.stream.try_write(&self.outgoing) {
-                Ok(written) => self.outgoing.advance(written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(self.write_failed(error.kind())),
+            match Pin::new(&mut self.wire).poll_write(cx, &self.outgoing) {
+                Poll::Ready(Ok(written)) => self.outgoing.advance(written),
+                Poll::Ready(Err(error)) => return Err(self.write_failed(cx, error.kind())),
+                Poll::Pending => return Ok(false),
             }
         }
-        self.outgoing.clear();
-        Ok(())
+        if was_queued {
+            self.outgoing.clear();
+        }
+        // What TLS has encrypted and the socket did not take; a plain socket has nothing to do.
+        match Pin::new(&mut self.wire).poll_flush(cx) {
+            Poll::Ready(Err(error)) => Err(self.write_failed(cx, error.kind())),
+            Poll::Ready(Ok(())) | Poll::Pending => Ok(was_queued),
+        }
     }
 
     /// A gateway that closes says why first; that is still to be read when writing fails.
-    fn write_failed(&mut self, kind: io::ErrorKind) -> EndReason {
-        match self.read() {
-            Err(EndReason::PeerClosed) | Ok(()) => EndReason::Io(kind),
+    fn write_failed(&mut self, cx: &mut Context<'_>, kind: io::ErrorKind) -> EndReason {
+        match self.poll_read(cx) {
+            Err(EndReason::PeerClosed) | Ok(_) => EndReason::Io(kind),
             Err(reason) => reason,
         }
     }
 
-    fn read(&mut self) -> Result<(), EndReason> {
+    /// True if something was read.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<bool, EndReason> {
+        let mut has_read = false;
         for _ in 0..READS_PER_WAKE {
             self.inbox.reserve(self.read_bytes);
-            match self.stream.try_read_buf(&mut self.inbox) {
-                Ok(0) => return Err(EndReason::PeerClosed),
-                Ok(count) => {
+            let read = pin!(self.wire.read_buf(&mut self.inbox)).poll(cx);
+            match read {
+                Poll::Ready(Ok(0)) => return Err(EndReason::PeerClosed),
+                Poll::Ready(Ok(count)) => {
+                    has_read = true;
                     self.receive()?;
-                    if count < self.read_bytes {
-                        return Ok(());
+                    if count >= self.read_bytes {
+                        self.read_bytes = self.read_bytes.saturating_mul(2).min(READ_BYTES_MAX);
                     }
-                    self.read_bytes = self.read_bytes.saturating_mul(2).min(READ_BYTES_MAX);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(EndReason::Io(error.kind())),
+                Poll::Ready(Err(error)) => return Err(EndReason::Io(error.kind())),
+                Poll::Pending => break,
             }
         }
-        Ok(())
+        Ok(has_read)
     }
 
     /// Handles every complete frame in the inbox under one lock, then wakes the waiters without it.

@@ -39,6 +39,14 @@ pub enum ClientError {
         /// What the system said.
         kind: io::ErrorKind,
     },
+    /// No TLS came to be; nothing was sent.
+    #[error("no TLS with {addr}: {why}; is it a TLS port, and the gateway whom it was taken for?")]
+    Tls {
+        /// Where to.
+        addr: SocketAddr,
+        /// What was wrong.
+        why: String,
+    },
     /// HELLO or AUTH was refused; nothing was done.
     #[error("{} was refused with {}{}", .at.name(), status_name(*.status), detail(.message))]
     Refused {

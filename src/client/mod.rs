@@ -19,6 +19,8 @@ mod reconnect;
 mod session;
 mod shared;
 mod slots;
+mod tls;
+mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,8 @@ pub use pending::Pending;
 pub use purchase::{Exchange, Known, Outcome, Patience, Purchase};
 pub use reconnect::Client;
 pub use session::{Connected, Session, Welcome};
+pub use tls::{ClientTls, ClientTlsError};
+pub use wire::Wire;
 
 use crate::protocol::{ClientVersion, Reply, Status, StatusClass, UserId};
 
@@ -70,9 +74,11 @@ pub struct OnBehalf<'a> {
 }
 
 /// Timeouts and sizes of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
-    /// TCP connect.
+    /// Speaks TLS; `None` = not.
+    pub tls: Option<ClientTls>,
+    /// TCP connect and TLS handshake.
     pub connect_timeout: Duration,
     /// From the first write to AUTH's reply.
     pub handshake_timeout: Duration,
@@ -87,6 +93,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            tls: None,
             connect_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),

@@ -147,7 +147,7 @@ impl Client {
             let identity = self.lock().identity.clone();
             self.connects.fetch_add(1, Ordering::Relaxed);
             let pushes = self.pushes.clone();
-            let error = match Session::connect(addr, &identity, self.settings, first, pushes).await {
+            let error = match Session::connect(addr, &identity, self.settings.clone(), first, pushes).await {
                 Ok(connected) => {
                     connecting.backoff.reset();
                     let mut live = self.lock();
@@ -159,7 +159,10 @@ impl Client {
                 }
                 Err(error) => error,
             };
-            if !matches!(error, ClientError::Connect { .. } | ClientError::Identity(_)) {
+            if !matches!(
+                error,
+                ClientError::Connect { .. } | ClientError::Tls { .. } | ClientError::Identity(_)
+            ) {
                 self.count_first(first);
             }
             connecting.next_addr = connecting.next_addr.wrapping_add(1);

@@ -1,5 +1,6 @@
 //! One connection to a gateway, shared by any number of tasks.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::pending::Pending;
 use super::shared::Shared;
+use super::wire::Wire;
 use super::{Answer, ClientError, EndReason, Identity, OnBehalf, Push, ServerClock, Settings, connection};
 use crate::protocol::frame::{FRAME_BYTES_MAX_BEFORE_AUTH, HEADER_BYTES};
 use crate::protocol::{
@@ -65,17 +67,18 @@ impl Session {
         pushes: mpsc::Sender<Push>,
     ) -> Result<Connected, ClientError> {
         check_identity(identity)?;
-        let stream = open_stream(addr, &settings).await?;
+        let wire = open_wire(addr, &settings).await?;
+        let (handshake_timeout, request_timeout) = (settings.handshake_timeout, settings.request_timeout);
         let shared = Arc::new(Shared::new(settings));
         let hello = Request::Hello { version: identity.version, device: &identity.device };
         let auth = Request::Auth { token: identity.token.as_bytes() };
-        let hello = shared.queue(&hello, None, settings.handshake_timeout)?;
-        let auth = shared.queue(&auth, None, settings.handshake_timeout)?;
+        let hello = shared.queue(&hello, None, handshake_timeout)?;
+        let auth = shared.queue(&auth, None, handshake_timeout)?;
         let mut pending = Vec::with_capacity(first.len());
         for (request, on_behalf) in first {
-            pending.push(shared.queue(request, on_behalf.as_ref(), settings.request_timeout)?);
+            pending.push(shared.queue(request, on_behalf.as_ref(), request_timeout)?);
         }
-        let task = tokio::spawn(connection::run(stream, Arc::clone(&shared), pushes));
+        let task = tokio::spawn(connection::run(wire, Arc::clone(&shared), pushes));
         let welcome = match shake_hands(&shared, hello, auth).await {
             Ok(welcome) => welcome,
             Err(error) => {
@@ -268,14 +271,19 @@ fn check_identity(identity: &Identity) -> Result<(), ClientError> {
     Ok(())
 }
 
-async fn open_stream(addr: SocketAddr, settings: &Settings) -> Result<TcpStream, ClientError> {
-    let failed = |kind| ClientError::Connect { addr, kind };
-    let stream = timeout(settings.connect_timeout, TcpStream::connect(addr))
-        .await
-        .map_err(|_| failed(std::io::ErrorKind::TimedOut))?
-        .map_err(|error| failed(error.kind()))?;
-    stream.set_nodelay(true).map_err(|error| failed(error.kind()))?;
-    Ok(stream)
+async fn open_wire(addr: SocketAddr, settings: &Settings) -> Result<Wire, ClientError> {
+    let opened = timeout(settings.connect_timeout, async {
+        let stream = TcpStream::connect(addr).await.map_err(|error| connect_failed(addr, &error))?;
+        stream.set_nodelay(true).map_err(|error| connect_failed(addr, &error))?;
+        let Some(tls) = &settings.tls else { return Ok(Wire::Plain(stream)) };
+        let shaken = tls.connect(stream).await;
+        shaken.map_err(|error| ClientError::Tls { addr, why: error.to_string() })
+    });
+    opened.await.unwrap_or(Err(ClientError::Connect { addr, kind: io::ErrorKind::TimedOut }))
+}
+
+fn connect_failed(addr: SocketAddr, error: &io::Error) -> ClientError {
+    ClientError::Connect { addr, kind: error.kind() }
 }
 
 async fn shake_hands(shared: &Shared, hello: Pending, auth: Pending) -> Result<Welcome, ClientError> {

@@ -28,7 +28,7 @@ pub(super) fn faults(config: &Config) -> Vec<CrossFault> {
     attempts(config, &mut faults);
     auth(config, &mut faults);
     behaviour(config, &mut faults);
-    proxy(config, &mut faults);
+    ports(config, &mut faults);
     payment(config, &mut faults);
     log(config, &mut faults);
     if config.store.kind == StoreKind::Redis {
@@ -191,19 +191,43 @@ fn behaviour(config: &Config, faults: &mut Vec<CrossFault>) {
     }
 }
 
-fn proxy(config: &Config, faults: &mut Vec<CrossFault>) {
-    let gateway = &config.gateway;
-    let Some(listen) = gateway.proxy_listen else { return };
-    // Port 0 takes any that is free, so that two of them never meet.
-    if listen == gateway.listen && listen.port() != 0 {
-        let why = "allowed: another address or port than gateway.listen; which of the two a client uses decides \
-                   whether its header is believed";
-        faults.push(fault(["gateway.proxy_listen", "gateway.listen"], listen.to_string(), why));
+/// The gateway's ports: each is another, and says by itself what is spoken there.
+fn ports(config: &Config, faults: &mut Vec<CrossFault>) {
+    let (gateway, tls) = (&config.gateway, &config.tls);
+    let ports = [
+        ("gateway.listen", Some(gateway.listen)),
+        ("gateway.proxy_listen", gateway.proxy_listen),
+        ("tls.listen", tls.listen),
+        ("tls.proxy_listen", tls.proxy_listen),
+    ];
+    for (index, (key, listen)) in ports.iter().enumerate() {
+        // Port 0 takes any that is free, so that two of them never meet.
+        let Some(listen) = listen.filter(|listen| listen.port() != 0) else { continue };
+        let before = ports.iter().take(index).find(|(_, before)| *before == Some(listen));
+        if let Some((other, _)) = before {
+            let why = format!(
+                "allowed: another address or port than {other}; which of the two a client uses decides what is spoken \
+                 and whether a PROXY header is believed"
+            );
+            faults.push(fault([key, other], listen.to_string(), &why));
+        }
     }
-    if gateway.proxy_from.is_empty() {
-        let why =
-            "allowed: at least one block where gateway.proxy_listen is not \"\"; nobody could connect there";
-        faults.push(fault(["gateway.proxy_from", "gateway.proxy_listen"], Value::Array(Vec::new()), why));
+    let for_balancers =
+        [("gateway.proxy_listen", gateway.proxy_listen), ("tls.proxy_listen", tls.proxy_listen)];
+    if let Some((key, _)) = for_balancers.iter().find(|(_, listen)| listen.is_some())
+        && gateway.proxy_from.is_empty()
+    {
+        let why = format!("allowed: at least one block where {key} is not \"\"; nobody could connect there");
+        faults.push(fault(["gateway.proxy_from", key], Value::Array(Vec::new()), &why));
+    }
+    for (key, file) in
+        [("tls.certificate_file", &tls.certificate_file), ("tls.private_key_file", &tls.private_key_file)]
+    {
+        if tls.is_on() && file.is_none() {
+            let listen = if tls.listen.is_some() { "tls.listen" } else { "tls.proxy_listen" };
+            let why = format!("allowed: a PEM file where {listen} is not \"\"");
+            faults.push(fault([key, listen], "", &why));
+        }
     }
 }
 
@@ -245,6 +269,11 @@ pub(super) fn unreadable_key_files(config: &Config) -> Vec<CrossFault> {
     if config.store.kind == StoreKind::Redis {
         files.push(("redis.password_file", &config.redis.password_file));
         files.push(("mysql.password_file", &config.mysql.password_file));
+    }
+    if config.tls.is_on() {
+        files.push(("tls.certificate_file", &config.tls.certificate_file));
+        files.push(("tls.private_key_file", &config.tls.private_key_file));
+        files.push(("tls.ticket_keys_file", &config.tls.ticket_keys_file));
     }
     files.push(("payment.key_file", &config.payment.key_file));
     files.push(("payment.other_key_file", &config.payment.other_key_file));

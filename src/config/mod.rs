@@ -25,6 +25,7 @@ mod sections;
 mod settings;
 mod sources;
 mod text;
+mod tls;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,7 @@ pub use self::sections::{
 pub use self::settings::MintSettingsError;
 pub use self::sources::{ConfigFile, DEFAULT_FILE, ENV_PREFIX, KeyFiles, Sources};
 pub use self::text::{TextError, format_bytes, format_duration, parse_bytes, parse_duration};
+pub use self::tls::Tls;
 
 /// Everything that can be configured. rushgate.example.toml explains each key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +51,8 @@ pub use self::text::{TextError, format_bytes, format_duration, parse_bytes, pars
 pub struct Config {
     /// The TCP listener and its connections.
     pub gateway: Gateway,
+    /// TLS on ports of its own.
+    pub tls: Tls,
     /// The operators' HTTP listener.
     pub admin: Admin,
     /// Where processes log.

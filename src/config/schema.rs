@@ -25,8 +25,9 @@ const fn ms(from: u64, to: u64) -> Rule {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-const SECTIONS: [&str; 16] = [
+const SECTIONS: [&str; 17] = [
     "gateway",
+    "tls",
     "admin",
     "log",
     "store",
@@ -64,6 +65,12 @@ pub(super) const KEYS: &[Key] = &[
     key("gateway.result_keep", ms(0, 10 * 365 * 24 * HOUR_MS)),
     key("gateway.archive_lookups_per_s", Rule::Whole(1, 100_000)),
     key("gateway.worker_threads", Rule::Whole(0, 1_024)),
+    key("tls.listen", Rule::AddressOrOff),
+    key("tls.proxy_listen", Rule::AddressOrOff),
+    key("tls.certificate_file", Rule::Text(0, 4_096)),
+    key("tls.private_key_file", Rule::Text(0, 4_096)),
+    key("tls.ticket_keys_file", Rule::Text(0, 4_096)),
+    key("tls.handshakes_max", Rule::Whole(1, 1_000_000)),
     key("admin.listen", Rule::AddressOrOff),
     key("log.file", Rule::Text(0, 4_096)),
     key("log.file_bytes_max", Rule::Size(64 << 10, 1 << 30)),

@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::conversation::{Answered, Conversation};
 use super::counters::Ending;
@@ -20,6 +19,7 @@ use super::deadlines::{Deadlines, Standing};
 use super::peer::Peer;
 use super::roster::NEVER_MS;
 use super::stage::Flow;
+use super::tls::Wire;
 use super::worker::Worker;
 use crate::protocol::Status;
 use crate::protocol::frame::{HEADER_BYTES, REPLY_BYTES_MAX};
@@ -54,8 +54,9 @@ enum Next {
 #[derive(Debug)]
 pub(super) struct Connection {
     conversation: Conversation,
-    stream: TcpStream,
-    /// Replies that the reader has not taken yet, never empty. In a box: hardly any connection has them.
+    wire: Wire,
+    /// Replies that the reader has not taken yet; empty when they are encrypted already and wait in the wire. In a box: hardly
+    /// any connection has them.
     pending: Option<Box<BytesMut>>,
     deadlines: Deadlines,
     /// Its place in the roster, and when the roster rings.
@@ -66,14 +67,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(worker: Arc<Worker>, stream: TcpStream, peer: Arc<Peer>, accepted_ms: u64) -> Self {
+    pub(super) fn new(worker: Arc<Worker>, wire: Wire, peer: Arc<Peer>, accepted_ms: u64) -> Self {
         let settings = &worker.core.settings;
         let deadlines = Deadlines::new(accepted_ms, settings);
         let standing = Standing { is_authenticated: false, is_answered: true };
         let rings_ms = deadlines.next_ms(settings, standing);
         let place = worker.roster.enter(Arc::clone(&peer), rings_ms);
         let conversation = Conversation::new(worker, peer);
-        Self { conversation, stream, pending: None, deadlines, place, rings_ms, finishing: None }
+        Self { conversation, wire, pending: None, deadlines, place, rings_ms, finishing: None }
     }
 
     /// What was read from the socket before; complete frames of it are answered at the first wake.
@@ -84,8 +85,8 @@ impl Connection {
     }
 
     /// What is left when it has ended: the socket, and replies that were not taken.
-    pub(super) fn into_rest(self) -> (TcpStream, BytesMut) {
-        (self.stream, self.pending.map(|pending| *pending).unwrap_or_default())
+    pub(super) fn into_rest(self) -> (Wire, BytesMut) {
+        (self.wire, self.pending.map(|pending| *pending).unwrap_or_default())
     }
 
     /// Serves until nothing can be done at the moment, or to the end.
@@ -129,8 +130,15 @@ impl Connection {
             return next;
         }
         if !desk.out.is_empty() {
-            match Pin::new(&mut self.stream).poll_write(cx, &desk.out) {
-                Poll::Ready(Ok(written)) if written == desk.out.len() => desk.out.clear(),
+            match Pin::new(&mut self.wire).poll_write(cx, &desk.out) {
+                Poll::Ready(Ok(written)) if written == desk.out.len() => {
+                    desk.out.clear();
+                    match Pin::new(&mut self.wire).poll_flush(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
+                        Poll::Pending => return self.hold(&[]),
+                    }
+                }
                 Poll::Ready(Ok(written)) => return self.hold(desk.out.get(written..).unwrap_or_default()),
                 Poll::Pending => return self.hold(&desk.out),
                 Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
@@ -168,7 +176,7 @@ impl Connection {
         let mut read = ReadBuf::new(room);
         // A read that does not fill the buffer has emptied the socket: tokio then waits for the next event without
         // another read.
-        match Pin::new(&mut self.stream).poll_read(cx, &mut read) {
+        match Pin::new(&mut self.wire).poll_read(cx, &mut read) {
             Poll::Pending => return Next::Wait,
             Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
             Poll::Ready(Ok(())) => {}
@@ -248,7 +256,7 @@ impl Connection {
 
     /// Replies that the reader did not take at once: now it has to be waited for.
     fn hold(&mut self, rest: &[u8]) -> Next {
-        self.append_pending(rest);
+        self.pending.get_or_insert_default().extend_from_slice(rest);
         Next::Again
     }
 
@@ -256,25 +264,32 @@ impl Connection {
     fn write_pending(&mut self, cx: &mut Context<'_>) -> Next {
         let pending_bytes_max = self.pending_bytes_max();
         while let Some(pending) = self.pending.as_mut().filter(|pending| !pending.is_empty()) {
-            match Pin::new(&mut self.stream).poll_write(cx, pending) {
+            match Pin::new(&mut self.wire).poll_write(cx, pending) {
                 Poll::Ready(Ok(written)) => {
                     pending.advance(written);
                     self.deadlines.moved();
                 }
                 Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
                 Poll::Pending if pending.len() > pending_bytes_max => return Next::End(Ending::SlowReader),
-                Poll::Pending => {
-                    self.deadlines.blocked(self.conversation.session.worker.core.clock.now().mono_ms());
-                    self.set_ring();
-                    return Next::Wait;
-                }
+                Poll::Pending => return self.wait_for_reader(),
             }
+        }
+        match Pin::new(&mut self.wire).poll_flush(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
+            Poll::Pending => return self.wait_for_reader(),
         }
         // An idle connection holds no buffer.
         self.pending = None;
         self.deadlines.unblocked(self.conversation.session.worker.core.clock.now().mono_ms());
         self.set_ring();
         Next::Again
+    }
+
+    fn wait_for_reader(&mut self) -> Next {
+        self.deadlines.blocked(self.conversation.session.worker.core.clock.now().mono_ms());
+        self.set_ring();
+        Next::Wait
     }
 
     /// Nothing more is read; the connection closes when everything is answered, or soon after.

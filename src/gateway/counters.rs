@@ -139,6 +139,10 @@ counted! {
         UntrustedProxy = "untrusted_proxy",
         /// On the balancers' port, without a PROXY header or with one that cannot be read.
         BadProxyHeader = "bad_proxy_header",
+        /// The TLS handshake failed: no TLS 1.3, a certificate that the client does not take, or no TLS at all.
+        TlsFailed = "tls_failed",
+        /// Turned away before its TLS handshake: as many were under way as there may be.
+        TlsRefused = "tls_refused",
         /// Accepting failed (descriptors used up); tried again.
         AcceptFailed = "accept_failed",
     }
@@ -199,6 +203,14 @@ counted! {
         SessionLookedUp = "session_looked_up",
         /// The store did not tell of a session in time.
         SessionUnanswered = "session_unanswered",
+        /// A TLS handshake with the certificate's signature.
+        TlsFull = "tls_full",
+        /// A TLS handshake of a client that came again with a ticket.
+        TlsResumed = "tls_resumed",
+        /// Certificate or ticket keys became others.
+        TlsChanged = "tls_changed",
+        /// The files of TLS were looked at and could not be used.
+        TlsFilesRefused = "tls_files_refused",
         /// The token keys in force became others.
         KeysChanged = "keys_changed",
         /// The file with token keys was looked at and could not be used.

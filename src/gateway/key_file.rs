@@ -5,46 +5,16 @@
 //! it when that has changed, and ends with the gateway. A file that cannot be used changes nothing: the last good keys
 //! stay, it is said once and counted at every look until it is mended.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
-use std::{fs, io, thread};
+use std::time::SystemTime;
+use std::{io, thread};
 
 use super::Core;
 use super::counters::{Event, Sheet};
+use super::file_stamp::{LOOK_INTERVAL, Stamp};
 use crate::admission::identity::{KeyChanges, KeyError, KeyName};
 use crate::store::watched;
-
-/// How often the file is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// A file that was written so lately may be written again without looking any different, since its times are coarse.
-const SETTLED_AFTER: Duration = Duration::from_secs(2);
-
-/// What tells one state of a file from another. Its number changes when another file takes its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    modified: SystemTime,
-    bytes: u64,
-    file: (u64, u64),
-}
-
-impl Stamp {
-    fn of(path: &Path) -> io::Result<Self> {
-        let metadata = fs::metadata(path)?;
-        Ok(Self {
-            modified: metadata.modified()?,
-            bytes: metadata.len(),
-            file: (metadata.dev(), metadata.ino()),
-        })
-    }
-
-    /// Whether what was read at that time has to be what this state has.
-    fn is_settled(&self, read_at: SystemTime) -> bool {
-        read_at.duration_since(self.modified).is_ok_and(|age| age >= SETTLED_AFTER)
-    }
-}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -124,30 +94,4 @@ impl Follower {
 
 fn listed(names: &[KeyName]) -> String {
     names.iter().map(KeyName::to_string).collect::<Vec<_>>().join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[test]
-    fn a_state_is_told_from_others_and_trusted_only_when_old() {
-        let dir = tempfile::TempDir::new().unwrap();
-        let path = dir.path().join("keys");
-        fs::write(&path, "1").unwrap();
-        let first = Stamp::of(&path).unwrap();
-        assert_eq!(Stamp::of(&path).unwrap(), first);
-        assert!(!first.is_settled(first.modified));
-        assert!(!first.is_settled(first.modified - Duration::from_secs(60)), "a clock that went back");
-        assert!(first.is_settled(first.modified + SETTLED_AFTER));
-        // Another file of the same length and time takes the name.
-        let other = dir.path().join("other");
-        fs::write(&other, "2").unwrap();
-        fs::File::options().write(true).open(&other).unwrap().set_modified(first.modified).unwrap();
-        fs::rename(&other, &path).unwrap();
-        assert_ne!(Stamp::of(&path).unwrap(), first);
-        fs::remove_file(&path).unwrap();
-        assert!(Stamp::of(&path).is_err());
-    }
 }

@@ -13,6 +13,7 @@ use super::connection::Connection;
 use super::counters::Ending;
 use super::linger::linger;
 use super::peer::Peer;
+use super::tls::Wire;
 use super::worker::Worker;
 
 /// A place among the open connections: counted, and rung by the roster, until it is dropped.
@@ -62,18 +63,18 @@ enum Stage {
 impl Life {
     pub(super) fn new(seat: Seat, stream: TcpStream, peer: Arc<Peer>) -> Self {
         let now_ms = seat.worker.core.clock.now().mono_ms();
-        Self::continued(seat, stream, peer, now_ms, &[])
+        Self::continued(seat, stream.into(), peer, now_ms, &[])
     }
 
     /// For a connection that was accepted before now and of which bytes have been read already.
     pub(super) fn continued(
         mut seat: Seat,
-        stream: TcpStream,
+        wire: Wire,
         peer: Arc<Peer>,
         accepted_ms: u64,
         read: &[u8],
     ) -> Self {
-        let mut connection = Connection::new(Arc::clone(&seat.worker), stream, peer, accepted_ms);
+        let mut connection = Connection::new(Arc::clone(&seat.worker), wire, peer, accepted_ms);
         connection.continue_from(read);
         seat.place = Some(connection.place);
         Self { seat, stage: Stage::Serving(connection) }
@@ -99,8 +100,8 @@ impl Future for Life {
                     if let Stage::Serving(connection) = std::mem::replace(&mut self.stage, Stage::Over)
                         && is_heard
                     {
-                        let (stream, pending) = connection.into_rest();
-                        self.stage = Stage::Lingering(Box::pin(linger(stream, pending)));
+                        let (wire, pending) = connection.into_rest();
+                        self.stage = Stage::Lingering(Box::pin(linger(wire, pending)));
                     }
                 }
             }

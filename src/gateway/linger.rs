@@ -4,36 +4,30 @@
 //! read here is looked at. A socket that fails is closed as it is.
 
 use std::io;
+use std::pin::Pin;
+use std::task::ready;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use bytes::BytesMut;
+use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
+
+use super::tls::Wire;
 
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Writes the rest, then reads a while into nothing: a socket closed with unread bytes is reset, and the reset may
 /// overtake the last reply.
-pub(super) async fn linger(mut stream: TcpStream, mut rest: BytesMut) {
+pub(super) async fn linger(mut wire: Wire, mut rest: BytesMut) {
     let closing = async {
-        while !rest.is_empty() && stream.writable().await.is_ok() {
-            match stream.try_write(&rest) {
-                Ok(written) => rest.advance(written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return,
-            }
-        }
-        if stream.shutdown().await.is_err() {
+        if wire.write_all_buf(&mut rest).await.is_err() || wire.shutdown().await.is_err() {
             return;
         }
         let mut left = LINGER_BYTES_MAX;
-        while left > 0 && stream.readable().await.is_ok() {
-            match read_into_nothing(&stream) {
-                Ok(0) => return,
+        while left > 0 {
+            match read_into_nothing(&mut wire).await {
+                Ok(0) | Err(_) => return,
                 Ok(count) => left = left.saturating_sub(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return,
             }
         }
     };
@@ -41,7 +35,13 @@ pub(super) async fn linger(mut stream: TcpStream, mut rest: BytesMut) {
     let _ = tokio::time::timeout(LINGER, closing).await;
 }
 
-/// Its buffer lives only here: held across an await it would be part of every connection's task.
-fn read_into_nothing(stream: &TcpStream) -> io::Result<usize> {
-    stream.try_read(&mut [0; 4096])
+/// Its buffer lives only while it reads: held across an await it would be part of every connection's task.
+async fn read_into_nothing(wire: &mut Wire) -> io::Result<usize> {
+    std::future::poll_fn(|cx| {
+        let mut nothing = [0; 4096];
+        let mut read = ReadBuf::new(&mut nothing);
+        ready!(Pin::new(&mut *wire).poll_read(cx, &mut read))?;
+        Ok(read.filled().len()).into()
+    })
+    .await
 }

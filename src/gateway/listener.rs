@@ -18,6 +18,7 @@ use super::counters::{Ending, Event};
 use super::life::{Life, Seat};
 use super::peer::Peer;
 use super::proxy;
+use super::tls;
 use super::worker::Worker;
 use crate::protocol::{Head, Opcode, Reply, Status, encode};
 
@@ -33,6 +34,20 @@ pub(super) enum Port {
     Clients,
     /// Balancers, which say whom they connect.
     Balancers,
+    /// Clients that speak TLS.
+    TlsClients,
+    /// Balancers that pass TLS on.
+    TlsBalancers,
+}
+
+impl Port {
+    const fn is_for_balancers(self) -> bool {
+        matches!(self, Self::Balancers | Self::TlsBalancers)
+    }
+
+    const fn speaks_tls(self) -> bool {
+        matches!(self, Self::TlsClients | Self::TlsBalancers)
+    }
 }
 
 /// Binds a port once for each worker.
@@ -90,7 +105,7 @@ pub(super) async fn run(worker: &Arc<Worker>, listener: TcpListener, port: Port)
 
 fn start(worker: &Arc<Worker>, stream: TcpStream, from: SocketAddr, port: Port) {
     worker.sheet.event(Event::Accepted, 1);
-    if port == Port::Balancers && !proxy::is_trusted(worker, from.ip()) {
+    if port.is_for_balancers() && !proxy::is_trusted(worker, from.ip()) {
         let why = "not in gateway.proxy_from";
         worker.proxy_trouble.tell(worker.core.clock.now().mono_ms(), from.ip(), &why);
         worker.sheet.ending(Ending::UntrustedProxy);
@@ -99,21 +114,29 @@ fn start(worker: &Arc<Worker>, stream: TcpStream, from: SocketAddr, port: Port) 
     let Some(seat) = Seat::take(worker) else {
         worker.sheet.ending(Ending::Refused);
         worker.sheet.status(Status::TooManyConnections);
-        refuse(&stream);
+        if !port.speaks_tls() {
+            refuse(&stream);
+        }
         return;
     };
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, %from, "TCP_NODELAY not set");
     }
     let addr = from.ip().to_canonical();
-    if port == Port::Balancers {
-        tokio::spawn(proxy::receive(seat, stream, addr));
-        return;
-    }
     let core = &worker.core;
-    let id = core.next_connection_id();
-    let peer = Peer::new(id, addr, core.settings.outbound_bytes_max, Arc::clone(&worker.post));
-    tokio::spawn(Life::new(seat, stream, Arc::new(peer)));
+    match port {
+        Port::Clients => {
+            let id = core.next_connection_id();
+            let peer = Peer::new(id, addr, core.settings.outbound_bytes_max, Arc::clone(&worker.post));
+            tokio::spawn(Life::new(seat, stream, Arc::new(peer)));
+        }
+        Port::Balancers => drop(tokio::spawn(proxy::receive(seat, stream, addr, false))),
+        Port::TlsBalancers => drop(tokio::spawn(proxy::receive(seat, stream, addr, true))),
+        Port::TlsClients => {
+            let accepted_ms = core.clock.now().mono_ms();
+            tokio::spawn(tls::receive(seat, stream, addr, accepted_ms, BytesMut::new()));
+        }
+    }
 }
 
 /// Says why, as far as the socket takes it at once, and closes.

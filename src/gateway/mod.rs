@@ -4,7 +4,8 @@
 //! connections. Tasks on the caller's runtime: the stock task, one that follows the catalogue, one that follows the
 //! switches, one that follows the risk lists, one that writes flags into them, one that has devices counted, if anybody
 //! wants that, one that follows the allow-lists, one that shares limits with the other gateways of the store, one that
-//! forgets idle limiter keys. A thread that follows the file with token keys, if there is one.
+//! forgets idle limiter keys. Threads that follow the file with token keys and the
+//! files of TLS, where there are such.
 //! [`Gateway::start`] binds and opens only when every shard is known; [`Gateway::drain`] ends it without
 //! losing an answer. The gateway is stateless: kill it any time, what it said QUEUED to stands in the store.
 
@@ -28,6 +29,7 @@ mod devices;
 mod door;
 mod eligibility;
 mod explain;
+mod file_stamp;
 mod flags;
 mod funnel;
 mod greeting;
@@ -68,6 +70,7 @@ mod stock_task;
 mod subscribers;
 mod switches;
 mod tasks;
+mod tls;
 mod trouble;
 mod unpaid;
 mod unpaid_rung;
@@ -84,10 +87,11 @@ pub use conversation::Conversation;
 pub use counters::{Counters, Ending, Event, PassedEnding, Rung};
 pub use explain::LastBuy;
 pub use risk_status::RiskStatus;
-pub use settings::{LookupSettings, RiskSettings, Settings};
+pub use settings::{LookupSettings, RiskSettings, Settings, TlsFiles, TlsSettings};
 pub use slices::Sharing;
-pub use start::{Gateway, StartError};
+pub use start::{Gateway, StartError, TlsStatus};
 pub use switches::Obeyed;
+pub use tls::TlsError;
 pub use worker_thread::worker_runtime;
 
 use crate::admission::identity::{IdentityError, Verifier};
@@ -108,6 +112,8 @@ struct Core {
     allow_lists: allow_lists::AllowLists,
     sharing: slices::SharingState,
     sessions: sessions::Sessions,
+    /// Where TLS is spoken.
+    tls: Option<tls::Acceptor>,
     /// Connections open.
     connections: AtomicUsize,
     connection_closed: Notify,

@@ -3,8 +3,8 @@
 //!
 //! Runs on a task of the connection's own, on its worker's thread; the listener has looked at nothing but who connects.
 //! The header has to come within the time of the handshake. When it does not, or is none, the connection is closed
-//! and counted; nothing is answered, because whoever is there does not speak our protocol. With the header the task
-//! ends: the connection then has the same task, and costs the same, as any other.
+//! and counted; nothing is answered, because whoever is there does not speak our protocol. With the header, and
+//! the TLS handshake where that follows, the task ends: the connection then has the same task, and costs the same, as any other.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::counters::Ending;
 use super::life::{Life, Seat};
 use super::peer::Peer;
 use super::proxy_header::{self, HEADER_BYTES_MAX};
+use super::tls;
 use super::worker::Worker;
 
 /// Enough for nearly every header and the client's first frame.
@@ -28,15 +29,16 @@ pub(super) fn is_trusted(worker: &Worker, balancer: IpAddr) -> bool {
 }
 
 /// The task of a proxied connection until its header is there.
-pub(super) async fn receive(seat: Seat, mut stream: TcpStream, balancer: IpAddr) {
+pub(super) async fn receive(seat: Seat, mut stream: TcpStream, balancer: IpAddr, speaks_tls: bool) {
     let worker = seat.worker();
     let accepted_ms = worker.core.clock.now().mono_ms();
     match begin(&worker, &mut stream, balancer).await {
+        Ok((client, read)) if speaks_tls => tls::receive(seat, stream, client, accepted_ms, read).await,
         Ok((client, read)) => {
             let core = &worker.core;
             let id = core.next_connection_id();
             let peer = Peer::new(id, client, core.settings.outbound_bytes_max, Arc::clone(&worker.post));
-            tokio::spawn(Life::continued(seat, stream, Arc::new(peer), accepted_ms, &read));
+            tokio::spawn(Life::continued(seat, stream.into(), Arc::new(peer), accepted_ms, &read));
         }
         Err(ending) => worker.sheet.ending(ending),
     }

@@ -1,6 +1,7 @@
 //! What a gateway is told before it starts. Plain data; the configuration fills it.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::admission::Cidr;
@@ -21,6 +22,8 @@ pub struct Settings {
     pub proxy_listen: Option<SocketAddr>,
     /// Balancers whose headers are believed there; others are closed.
     pub proxy_from: Vec<Cidr>,
+    /// TLS on ports of its own; `None` = nowhere.
+    pub tls: Option<TlsSettings>,
     /// Threads that serve connections; 0 = as many as cores.
     pub worker_threads: usize,
     /// A single worker is served on the runtime that starts the gateway, if that has one thread. For where there is one core
@@ -66,6 +69,7 @@ impl Default for Settings {
             listen: SocketAddr::from(([0, 0, 0, 0], 7700)),
             proxy_listen: None,
             proxy_from: Vec::new(),
+            tls: None,
             worker_threads: 0,
             shares_runtime: false,
             connections_max: 10_000,
@@ -86,6 +90,30 @@ impl Default for Settings {
             stock: stock::Settings::default(),
         }
     }
+}
+
+/// TLS: where, with what, how many at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Where clients connect.
+    pub listen: Option<SocketAddr>,
+    /// Where balancers connect that say by a PROXY protocol header whom, and pass TLS on.
+    pub proxy_listen: Option<SocketAddr>,
+    /// What it is spoken with.
+    pub files: TlsFiles,
+    /// Handshakes under way at once; more are closed.
+    pub handshakes_max: usize,
+}
+
+/// The files of TLS, all PEM but the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain, the server's own certificate first.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub private_key: PathBuf,
+    /// Keys of session tickets, one a line, the newest first; `None` = one of the process's own.
+    pub ticket_keys: Option<PathBuf>,
 }
 
 /// Bounds on what RESULT asks the database, over all connections.

@@ -29,10 +29,11 @@ use super::stock_task::{StockState, StockTask};
 use super::subscribers::Subscribers;
 use super::switches::{Obeyed, SwitchState};
 use super::tasks::Tasks;
+use super::tls::TlsError;
 use super::unpaid::UnpaidBook;
 use super::{
     Core, Settings, cancels, catalogue, conduct, key_file, listener, lookups, reserve_task, risk, sessions,
-    slices, worker_thread,
+    slices, tls, worker_thread,
 };
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
@@ -53,6 +54,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// TLS cannot be spoken.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The system gave no thread or no epoll.
     #[error("cannot start a worker thread: {0}; raise the limits on processes and descriptors")]
     Worker(io::Error),
@@ -66,8 +70,7 @@ pub enum StartError {
 pub struct Gateway {
     core: Arc<Core>,
     process: ProcessNumber,
-    local_addr: SocketAddr,
-    proxy_addr: Option<SocketAddr>,
+    addrs: Addrs,
     stock_state: watch::Receiver<StockState>,
     reserve_state: Option<watch::Receiver<StockState>>,
     tasks: Tasks,
@@ -81,15 +84,16 @@ impl Gateway {
         verifier: Verifier,
         store: Arc<S>,
     ) -> Result<Self, StartError> {
-        let (local_addr, proxy_addr, listeners) = bind(&settings)?;
+        let tls = settings.tls.as_ref().map(tls::Acceptor::new).transpose()?;
+        let (addrs, listeners) = bind(&settings)?;
         let registration = register(store.as_ref()).await?;
         store.drive_loads().await?;
         let version = store.version().await?;
         let (board, buyers) = (Arc::new(Board::default()), Arc::new(Buyers::default()));
         let (lists, rates) = (AllowLists::default(), Arc::new(limits.rates()));
         let ties = Ties { board: &board, claims: verifier.claim_names(), lists: &lists };
-        let (lookups, lookup_task) = lookups::new(&settings);
-        let (cancels, cancel_task) = cancels::new(&settings.stock);
+        let ((lookups, lookup_task), (cancels, cancel_task)) =
+            (lookups::new(&settings), cancels::new(&settings.stock));
         let (conduct, conduct_tasks) = conduct::new(&settings);
         let (sessions, session_task) = sessions::new();
         let funnel = Funnel {
@@ -120,6 +124,7 @@ impl Gateway {
             allow_lists: lists,
             sharing: SharingState::default(),
             sessions,
+            tls,
             connections: AtomicUsize::new(0),
             connection_closed: Notify::new(),
             connection_ids: AtomicU64::new(0),
@@ -130,8 +135,8 @@ impl Gateway {
         // Before anything reads the clock: it never moves back, so that this machine's time, read once, would stay.
         let sale_clock = SaleClock::default().start(Arc::clone(&core), Arc::clone(&store)).await?;
         let (state, mut stock_state) = watch::channel(StockState::default());
-        let desk = desk(&core, board);
-        let stock_task = StockTask::new(Arc::clone(&core), desk, Arc::clone(&store), stock, state);
+        let (desk, of_store) = (desk(&core, board), Arc::clone(&store));
+        let stock_task = StockTask::new(Arc::clone(&core), desk, of_store, stock, state);
         let mut tasks = Tasks::default();
         tasks.spawn("the stock task", stock_task.run());
         tasks.extend(sale_clock);
@@ -139,16 +144,14 @@ impl Gateway {
             return Err(StoreError::Unavailable("the stock task ended".to_owned()).into());
         }
         let reserve_state = follow_reserve(&core, store.reserve(), &registration, &mut tasks);
-        let process = registration.process;
         tasks.spawn("looking up orders", lookup_task.run(Arc::clone(&core), Arc::clone(&store)));
         tasks.spawn("cancels", cancel_task.run(core.counters.sheet(), Arc::clone(&store)));
         tasks.extend([session_task.start(&core, &store)]);
-        conduct_tasks.start(&core, &store, process, &mut tasks);
-        tasks.extend(slices::start(&core, &store, process).await?);
+        conduct_tasks.start(&core, &store, registration.process, &mut tasks);
+        tasks.extend(slices::start(&core, &store, registration.process).await?);
         catalogue::follow(&core, store, version, &mut tasks).await?;
-        let gateway = Self { core, process, local_addr, proxy_addr, stock_state, reserve_state, tasks };
-        key_file::follow(&gateway.core).map_err(StartError::Worker)?;
-        worker_thread::start_all(&gateway.core, listeners).map_err(StartError::Worker)?;
+        let gateway = Self { core, process: registration.process, addrs, stock_state, reserve_state, tasks };
+        start_threads(&gateway.core, listeners).map_err(StartError::Worker)?;
         Ok(gateway)
     }
 
@@ -158,12 +161,28 @@ impl Gateway {
 
     /// Where clients connect.
     pub const fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+        self.addrs.clients
     }
 
     /// Where balancers connect, if anywhere.
     pub const fn proxy_addr(&self) -> Option<SocketAddr> {
-        self.proxy_addr
+        self.addrs.balancers
+    }
+
+    /// Where clients connect that speak TLS, if anywhere.
+    pub const fn tls_addr(&self) -> Option<SocketAddr> {
+        self.addrs.tls_clients
+    }
+
+    /// Where balancers connect that pass TLS on, if anywhere.
+    pub const fn tls_proxy_addr(&self) -> Option<SocketAddr> {
+        self.addrs.tls_balancers
+    }
+
+    /// How TLS stands, where it is spoken.
+    pub fn tls(&self) -> Option<TlsStatus> {
+        let acceptor = self.core.tls.as_ref()?;
+        Some(TlsStatus { expires_s: acceptor.expires_s(), handshakes: acceptor.handshakes() })
     }
 
     /// The number under which the store knows it.
@@ -292,27 +311,57 @@ impl Drop for Gateway {
     }
 }
 
+/// How TLS stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsStatus {
+    /// When the certificate is not good any more, in Unix seconds.
+    pub expires_s: u64,
+    /// Handshakes under way.
+    pub handshakes: usize,
+}
+
 /// The listeners of a worker.
 type Listeners = Vec<(Port, StdListener)>;
 
-/// Binds the ports; where clients connect, where balancers do, and what each worker listens on.
-fn bind(settings: &Settings) -> Result<(SocketAddr, Option<SocketAddr>, Vec<Listeners>), StartError> {
+/// Where everybody connects.
+#[derive(Clone, Copy, Debug)]
+struct Addrs {
+    clients: SocketAddr,
+    balancers: Option<SocketAddr>,
+    tls_clients: Option<SocketAddr>,
+    tls_balancers: Option<SocketAddr>,
+}
+
+/// Binds the ports; where they are, and what each worker listens on.
+fn bind(settings: &Settings) -> Result<(Addrs, Vec<Listeners>), StartError> {
     let workers = worker_thread::count(settings);
-    let bind = |listen: SocketAddr, key| {
+    let mut listeners: Vec<Listeners> = (0..workers.max(1)).map(|_| Vec::new()).collect();
+    let mut bind = |listen: SocketAddr, key, port| {
         let failed = |source| StartError::Listen { key, listen, source };
-        let listeners = listener::bind(listen, workers).map_err(failed)?;
-        let addr = listeners.first().map_or(Ok(listen), StdListener::local_addr).map_err(failed)?;
-        Ok::<_, StartError>((addr, listeners))
+        let bound = listener::bind(listen, workers).map_err(failed)?;
+        let addr = bound.first().map_or(Ok(listen), StdListener::local_addr).map_err(failed)?;
+        for (of_worker, listener) in listeners.iter_mut().zip(bound) {
+            of_worker.push((port, listener));
+        }
+        Ok::<_, StartError>(addr)
     };
-    let (local_addr, clients) = bind(settings.listen, "gateway.listen")?;
-    let mut listeners: Vec<Listeners> =
-        clients.into_iter().map(|listener| vec![(Port::Clients, listener)]).collect();
-    let Some(proxy_listen) = settings.proxy_listen else { return Ok((local_addr, None, listeners)) };
-    let (proxy_addr, balancers) = bind(proxy_listen, "gateway.proxy_listen")?;
-    for (of_worker, listener) in listeners.iter_mut().zip(balancers) {
-        of_worker.push((Port::Balancers, listener));
-    }
-    Ok((local_addr, Some(proxy_addr), listeners))
+    let mut bind_if =
+        |listen: Option<SocketAddr>, key, port| listen.map(|listen| bind(listen, key, port)).transpose();
+    let tls = settings.tls.as_ref();
+    let addrs = Addrs {
+        clients: bind_if(Some(settings.listen), "gateway.listen", Port::Clients)?.unwrap_or(settings.listen),
+        balancers: bind_if(settings.proxy_listen, "gateway.proxy_listen", Port::Balancers)?,
+        tls_clients: bind_if(tls.and_then(|tls| tls.listen), "tls.listen", Port::TlsClients)?,
+        tls_balancers: bind_if(tls.and_then(|tls| tls.proxy_listen), "tls.proxy_listen", Port::TlsBalancers)?,
+    };
+    Ok((addrs, listeners))
+}
+
+/// Those that follow files, and those that serve.
+fn start_threads(core: &Arc<Core>, listeners: Vec<Listeners>) -> io::Result<()> {
+    key_file::follow(core)?;
+    tls::follow(core)?;
+    worker_thread::start_all(core, listeners)
 }
 
 async fn register<S: GatewayStore>(store: &S) -> Result<Registration, StoreError> {

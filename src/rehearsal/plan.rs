@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::life::Life;
+use crate::client::ClientTls;
 use crate::protocol::{ActivityId, SkuId, UserId};
 
 /// Descriptors a process needs besides its connections: standard streams, database, runtime, listener.
@@ -93,6 +94,8 @@ impl fmt::Display for Quantities {
 pub struct SalePlan {
     /// The gateway, or several that share a store.
     pub addrs: Vec<SocketAddr>,
+    /// TLS is spoken with all of them.
+    pub tls: Option<ClientTls>,
     /// How many users buy.
     pub users: u32,
     /// The first user's id; the others follow.
@@ -175,6 +178,7 @@ impl SalePlan {
     pub fn new(addrs: Vec<SocketAddr>, users: u32, activity: ActivityId, sku: SkuId) -> Self {
         Self {
             addrs,
+            tls: None,
             users,
             first_user: 1,
             activity,

@@ -84,7 +84,8 @@ impl Stage {
         // The sale has minted one token before it began. Should a later one fail, the gateway refuses the empty
         // token, and the user's history says so.
         let token = self.minter.mint(kind, now_s, TOKEN_VALID_FOR).unwrap_or_default();
-        let client = Client::new(addrs, Identity::back_end(token), Settings::default(), pushes);
+        let settings = Settings { tls: self.plan.tls.clone(), ..Settings::default() };
+        let client = Client::new(addrs, Identity::back_end(token), settings, pushes);
         client.counting_buys(self.recorder.buys_sent())
     }
 

@@ -45,6 +45,7 @@ mod sessions;
 mod slow_readers;
 mod starting;
 mod switches;
+mod tls;
 mod tlv_lengths;
 mod tokens;
 mod unfinished;

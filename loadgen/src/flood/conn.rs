@@ -3,7 +3,9 @@
 use std::io::{self, Read, Write};
 
 use mio::net::TcpStream;
+use rushgate::client::Wire;
 use rushgate::protocol::{Opcode, Status};
+use rustls::ClientConnection;
 
 use super::answers::{Answers, Found, Lost, request_id};
 use super::book::Book;
@@ -49,6 +51,8 @@ pub(super) enum Standing {
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) stream: TcpStream,
+    /// Where TLS is spoken.
+    session: Option<Box<ClientConnection>>,
     pub(super) places: Places,
     /// The beginning of an answer whose end has not come.
     inbox: Vec<u8>,
@@ -63,10 +67,20 @@ pub(super) struct Conn {
 
 impl Conn {
     pub(super) fn new(opened: Opened, depth: u16, is_open_loop: bool) -> io::Result<Self> {
-        let stream = opened.stream.into_std()?;
+        let (stream, session) = match opened.wire {
+            Wire::Plain(stream) => (stream, None),
+            Wire::Tls(tls) => {
+                let (stream, mut session) = tls.into_inner();
+                // What is to be written is bounded by the places.
+                session.set_buffer_limit(None);
+                (stream, Some(Box::new(session)))
+            }
+        };
+        let stream = stream.into_std()?;
         stream.set_nonblocking(true)?;
         Ok(Self {
             stream: TcpStream::from_std(stream),
+            session,
             places: Places::new(depth, is_open_loop),
             inbox: opened.inbox.to_vec(),
             out: Vec::new(),
@@ -84,8 +98,8 @@ impl Conn {
         self.standing == Standing::Lost
     }
 
-    pub(super) const fn has_unwritten(&self) -> bool {
-        !self.out.is_empty()
+    pub(super) fn has_unwritten(&self) -> bool {
+        !self.out.is_empty() || self.session.as_ref().is_some_and(|session| session.wants_write())
     }
 
     /// Puts requests that are planned and sent together into free places that follow each other, and their frames
@@ -104,6 +118,11 @@ impl Conn {
 
     /// Writes what the socket takes; the rest goes when it is writable again.
     pub(super) fn flush(&mut self) -> Result<(), Lost> {
+        if let Some(session) = &mut self.session {
+            let written = flush_tls(session, &mut self.stream, &self.out);
+            self.out.clear();
+            return written;
+        }
         let mut written = 0_usize;
         while let Some(unwritten @ [_, ..]) = self.out.get(written..) {
             match self.stream.write(unwritten) {
@@ -129,12 +148,16 @@ impl Conn {
         }
         let Some((before, room)) = buffer.bytes.split_at_mut_checked(kept) else { return Ok(None) };
         loop {
-            match self.stream.read(room) {
+            let read = match &mut self.session {
+                None => self.stream.read(room),
+                Some(session) => read_tls(session, &mut self.stream, room),
+            };
+            match read {
                 Ok(0) => return Err(Lost::Closed),
                 Ok(count) => {
                     before.copy_from_slice(&self.inbox);
                     buffer.filled = kept.saturating_add(count);
-                    return Ok(Some(count < room.len()));
+                    return Ok(Some(self.session.is_none() && count < room.len()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -172,5 +195,34 @@ impl Conn {
         if is_goaway && self.standing == Standing::Open {
             self.standing = Standing::Leaving;
         }
+    }
+}
+
+/// Encrypts it, and writes what the socket takes; the rest waits in the session.
+fn flush_tls(session: &mut ClientConnection, stream: &mut TcpStream, out: &[u8]) -> Result<(), Lost> {
+    let broken = |error: io::Error| Lost::Broken(error.kind());
+    session.writer().write_all(out).map_err(broken)?;
+    while session.wants_write() {
+        match session.write_tls(stream) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(broken(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Reads what was encrypted; asks the socket only when the session has nothing.
+fn read_tls(session: &mut ClientConnection, stream: &mut TcpStream, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match session.reader().read(room) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => return read,
+        }
+        if session.read_tls(stream)? == 0 {
+            return Ok(0);
+        }
+        session.process_new_packets().map_err(io::Error::other)?;
     }
 }

@@ -2,13 +2,12 @@
 //!
 //! Connections are opened on one tokio thread; then every thread runs a [`lane::Lane`] of its own over its share of
 //! them, without locks or tasks, and what they counted is added up at the end. The main thread reads the server's CPU
-//! time meanwhile ([`cpu`]). A server that goes away ends it. `--wire echo` asks a bare echo server in the place of a
+//! time meanwhile ([`crate::cpu`]). A server that goes away ends it. `--wire echo` asks a bare echo server in the place of a
 //! gateway: what machine and generator can do ([`wire`]).
 
 mod answers;
 mod book;
 mod conn;
-mod cpu;
 mod lane;
 mod pace;
 mod places;
@@ -27,13 +26,13 @@ use rushgate::rehearsal::{FunnelReport, read_still};
 
 use self::answers::Answers;
 use self::conn::Conn;
-use self::cpu::Processes;
 use self::lane::{Lane, LaneEnd};
 use self::pace::Pace;
 use self::report::{FloodReport, JSON_FIELDS};
 use self::requests::{Requests, Users};
 use self::wire::Wire;
 use crate::admin::{admins, all_counts, counts_before};
+use crate::cpu::Processes;
 use crate::opening::{Opened, runtime};
 use crate::output::{Failure, print};
 use crate::sources::{Sources, reserve_descriptors};
@@ -102,8 +101,8 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), Failure> {
         Wire::Rushgate => {
             let target = args.target.check()?;
             reserve_descriptors(connections)?;
-            let sources = Sources::for_connections(target.addr, connections)?;
-            (target.addr, wire::open_rushgate(&target, args, sources)?)
+            let sources = Sources::for_connections(target.door.addr, connections)?;
+            (target.door.addr, wire::open_rushgate(&target, args, sources)?)
         }
         Wire::Echo => {
             let addr = args.target.addr()?;

@@ -13,7 +13,7 @@ use super::FloodArgs;
 use crate::opening::{OPEN_TIMEOUT, OpenError, Opened, connect, open_all, runtime};
 use crate::output::Failure;
 use crate::sources::Sources;
-use crate::target::Target;
+use crate::target::{Door, Target};
 use crate::work::opening;
 
 /// Wires.
@@ -58,13 +58,13 @@ pub(super) fn open_rushgate(
         };
         openings.push(bytes.freeze());
     }
-    runtime()?.block_on(open_each(target.addr, sources, openings))
+    runtime()?.block_on(open_each(&target.door, sources, openings))
 }
 
-async fn open_each(addr: SocketAddr, sources: Sources, openings: Vec<Bytes>) -> Result<Vec<Opened>, Failure> {
+async fn open_each(door: &Door, sources: Sources, openings: Vec<Bytes>) -> Result<Vec<Opened>, Failure> {
     let mut opened = Vec::with_capacity(openings.len());
-    for (_, result) in open_all(addr, sources, openings).await {
-        opened.push(result.map_err(|error| error.cannot_start(addr))?);
+    for (_, result) in open_all(door, sources, openings).await {
+        opened.push(result.map_err(|error| error.cannot_start(door.addr))?);
     }
     Ok(opened)
 }
@@ -85,7 +85,7 @@ pub(super) fn open_echo(
                 ))
             })?;
             opened.push(Opened {
-                stream,
+                wire: rushgate::client::Wire::Plain(stream),
                 inbox: BytesMut::new(),
                 in_flight_max: u16::MAX,
                 keepalive: Duration::MAX,

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use rushgate::client::Backoff;
+use rushgate::client::{Backoff, Wire};
 use rushgate::config::parse_duration;
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -62,7 +61,7 @@ struct Storm {
 /// How one client fared.
 #[derive(Debug)]
 struct Served {
-    stream: Option<TcpStream>,
+    wire: Option<Wire>,
     /// From the wave's start to the answer.
     after: Duration,
     status: Option<u16>,
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &StormArgs) -> Result<(), Failure> {
     let target = args.target.check()?;
     let clients = usize::try_from(args.clients).map_err(Failure::cannot_start)?;
     let descriptors = reserve_descriptors(clients)?;
-    let sources = Sources::for_connections(target.addr, clients)?;
+    let sources = Sources::for_connections(target.door.addr, clients)?;
     let asked = Asked::new(args.work, target.activity, target.sku);
     let mut openings = Vec::with_capacity(clients);
     for number in 0..u64::from(args.clients) {
@@ -98,9 +97,9 @@ pub(crate) fn run(args: &StormArgs) -> Result<(), Failure> {
 
 /// A wave that serves nobody is the last: the gateway is gone.
 async fn waves(storm: &Arc<Storm>, args: &StormArgs) -> Result<Vec<Wave>, Failure> {
-    let (addr, token) = (storm.target.addr, storm.target.app_token(0)?);
-    let probe = open(addr, None, &opening(&token, None), false, OPEN_TIMEOUT).await;
-    drop(probe.map_err(|error| error.cannot_start(addr))?);
+    let token = storm.target.app_token(0)?;
+    let probe = open(&storm.target.door, None, &opening(&token, None), false, OPEN_TIMEOUT).await;
+    drop(probe.map_err(|error| error.cannot_start(storm.target.door.addr))?);
     let mut waves = Vec::new();
     for (name, has_jitter) in [("connect", false), ("reconnect", false), ("reconnect", true)] {
         if !waves.is_empty() {
@@ -125,7 +124,7 @@ async fn wave(
     storm: &Arc<Storm>,
     name: &'static str,
     has_jitter: bool,
-) -> Result<(Wave, Vec<TcpStream>), Failure> {
+) -> Result<(Wave, Vec<Wire>), Failure> {
     let clients = storm.openings.len();
     let mut wave = Wave::new(name, has_jitter, clients)?;
     let mut streams = Vec::with_capacity(clients);
@@ -138,7 +137,7 @@ async fn wave(
     while let Some(served) = tasks.join_next().await {
         let served = served.map_err(|_| Failure::bad_result(vec!["a task failed".to_owned()]))?;
         wave.count(&served);
-        streams.extend(served.stream);
+        streams.extend(served.wire);
     }
     wave.listen_drops = drops_before.zip(listen_drops()).map(|(before, after)| after.saturating_sub(before));
     Ok((wave, streams))
@@ -148,18 +147,18 @@ async fn wave(
 async fn client(storm: Arc<Storm>, number: usize, began_at: Instant, has_jitter: bool) -> Served {
     let until = began_at.checked_add(storm.patience).unwrap_or(began_at);
     let mut backoff = Backoff::of_connections();
-    let mut served = Served { stream: None, after: Duration::ZERO, status: None, failures: Vec::new() };
+    let mut served = Served { wire: None, after: Duration::ZERO, status: None, failures: Vec::new() };
     let Some(bytes) = storm.openings.get(number) else { return served };
     if has_jitter {
         sleep(backoff.next_wait(0)).await;
     }
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        match open(storm.target.addr, storm.sources.of(number), bytes, true, left).await {
+        match open(&storm.target.door, storm.sources.of(number), bytes, true, left).await {
             Ok(opened) => {
                 served.after = began_at.elapsed();
                 served.status = opened.first_status;
-                served.stream = Some(opened.stream);
+                served.wire = Some(opened.wire);
                 return served;
             }
             Err(error) => served.failures.push(error),

@@ -46,7 +46,7 @@ impl Wave {
         for failure in &served.failures {
             self.failed.add(failure.to_string(), 1);
         }
-        if served.stream.is_none() {
+        if served.wire.is_none() {
             return;
         }
         self.served = self.served.saturating_add(1);

@@ -1,6 +1,6 @@
 //! The CPU time of processes, read from /proc at the two ends of what is measured.
 //!
-//! Runs on the thread that waits for the flood's threads. `schedstat` of every thread counts nanoseconds, but forgets
+//! Runs on the thread that waits for what is measured. `schedstat` of every thread counts nanoseconds, but forgets
 //! threads that ended; `stat` remembers them and counts in steps of 10 ms. Both are read: `schedstat` is believed
 //! unless `stat` shows more than its steps explain, and where the kernel has no `schedstat`, `stat` is.
 
@@ -67,11 +67,11 @@ fn schedstat_ns(pid: u32) -> Option<u64> {
 
 /// Processes whose time is added up.
 #[derive(Debug)]
-pub(super) struct Processes(Vec<(u32, Reading)>);
+pub(crate) struct Processes(Vec<(u32, Reading)>);
 
 impl Processes {
     /// Reads each for the first time.
-    pub(super) fn begin(pids: &[u32]) -> Result<Self, Failure> {
+    pub(crate) fn begin(pids: &[u32]) -> Result<Self, Failure> {
         let reading = |pid: &u32| {
             Reading::of(*pid).map(|reading| (*pid, reading)).ok_or_else(|| {
                 Failure::cannot_start(format!(
@@ -83,7 +83,7 @@ impl Processes {
     }
 
     /// Reads each again: what is measured begins now.
-    pub(super) fn begin_again(&mut self) {
+    pub(crate) fn begin_again(&mut self) {
         for (pid, reading) in &mut self.0 {
             // One that is gone stays as it was, and is missed at the end.
             *reading = Reading::of(*pid).unwrap_or(*reading);
@@ -91,7 +91,7 @@ impl Processes {
     }
 
     /// What all of them used together since then; `None` if one is gone, or none was asked about.
-    pub(super) fn used_ns(&self) -> Option<u64> {
+    pub(crate) fn used_ns(&self) -> Option<u64> {
         let mut sum_ns: Option<u64> = None;
         for (pid, began) in &self.0 {
             sum_ns = Some(sum_ns.unwrap_or(0).saturating_add(began.until(Reading::of(*pid)?)));
