@@ -11,7 +11,7 @@ use super::context::Context;
 use super::counters::Count;
 use super::retry::Retry;
 use super::settler::Settled;
-use crate::protocol::{OrderState, UserId};
+use crate::protocol::UserId;
 use crate::stock::calls::{Gen, Mark, SHARDS, ShardId};
 use crate::store::StoreError;
 use crate::store::crash_point;
@@ -137,13 +137,13 @@ fn parts(settled: Settled) -> Vec<Part> {
         .collect()
 }
 
-/// What a shard has to learn of a reservation; orders that failed or are closed are the ledger's.
+/// What a shard has to learn of a reservation; orders that failed or are closed, paid afterwards or not, are the ledger's:
+/// a mark that says so before its release keeps the units for ever.
 pub(super) fn learnt(one: &Reservation, settlement: &Settlement) -> Option<Mark> {
     match settlement {
         Settlement::Settled(mark) | Settlement::Recorded(mark) => Some(*mark),
         Settlement::WasSettled(mark) => {
-            let is_over = matches!(mark.state, OrderState::Closed | OrderState::Failed);
-            (!is_over && mark.order == one.mark.order).then_some(*mark)
+            (mark.state.is_live() && mark.order == one.mark.order).then_some(*mark)
         }
         Settlement::Superseded { already } => {
             tracing::warn!(

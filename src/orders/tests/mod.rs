@@ -43,6 +43,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use world::{Counts, World};
 
+use super::finisher::learnt;
+use crate::protocol::{OrderNumber, OrderState, SkuId, SkuKey, UserId};
+use crate::stock::calls::{Gen, Mark, ShardId};
+use crate::store::sql::mysql::{Reservation, Settlement};
+
 const RUNS_DEFAULT: u64 = 100;
 
 fn setting(name: &str) -> Option<u64> {
@@ -63,6 +68,21 @@ fn run_one(seed: u64, trace: bool) -> Result<Counts, String> {
         let text = cause.downcast_ref::<String>().cloned();
         text.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
     })
+}
+
+#[test]
+fn rule_14_what_is_over_is_told_by_the_ledger_alone_also_when_its_entry_comes_again() {
+    let sku = SkuKey { activity: shards::ACTIVITY, sku: SkuId(1) };
+    let state = OrderState::Reserved;
+    let mark = Mark { order: OrderNumber(9), sku, quantity: 1, attempt: 1, state, pay_by_ms: 0 };
+    let user = UserId(5);
+    let one = Reservation { shard: ShardId::of(user), entry: (Gen(1), 1), user, mark };
+    for state in [OrderState::Closed, OrderState::Failed, OrderState::RefundDue] {
+        assert_eq!(learnt(&one, &Settlement::WasSettled(Mark { state, ..mark })), None, "{state:?}");
+    }
+    for state in [OrderState::PendingPayment, OrderState::Paid] {
+        assert!(learnt(&one, &Settlement::WasSettled(Mark { state, ..mark })).is_some(), "{state:?}");
+    }
 }
 
 #[test]
