@@ -30,11 +30,12 @@ impl Reserve {
         user: UserId,
     ) -> Option<Standing> {
         let of_reserve = self.buyers.standing(activity, user);
-        // Numbers are of one world, but for orders that were taken over: those go on here.
+        // Numbers are of one world, but for orders that were taken over: those go on here, and after the way back there.
+        // The world that does not sell them any more tells nothing new of them.
         if let (Some(Standing::Order(store)), Some(Standing::Order(reserve))) = (of_store, of_reserve)
             && store.order == reserve.order
         {
-            return of_reserve;
+            return if store.state.rank() > reserve.state.rank() { of_store } else { of_reserve };
         }
         if of_store.as_ref().is_some_and(stands_in_the_way) {
             return of_store;
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn whoever_holds_an_order_in_either_world_is_told_of_that_one() {
-        let (live, over) = (OrderState::PendingPayment, OrderState::Closed);
+        let (reserved, live, over) = (OrderState::Reserved, OrderState::PendingPayment, OrderState::Closed);
         let standing = |mark| Standing::Order(mark);
         let doubt = Standing::Unconfirmed(OrderNumber(9));
         for (of_store, of_reserve, told) in [
@@ -95,6 +96,11 @@ mod tests {
             (Some(standing(order(1, over))), Some(order(2, over)), Some(standing(order(1, over)))),
             (Some(standing(order(1, over))), None, Some(standing(order(1, over)))),
             (Some(doubt), Some(order(2, live)), Some(doubt)),
+            // One that was taken over, and may have gone back: as the world tells of it that knows more.
+            (Some(standing(order(1, reserved))), Some(order(1, live)), Some(standing(order(1, live)))),
+            (Some(standing(order(1, live))), Some(order(1, reserved)), Some(standing(order(1, live)))),
+            (Some(standing(order(1, over))), Some(order(1, live)), Some(standing(order(1, over)))),
+            (Some(standing(order(1, live))), Some(order(1, over)), Some(standing(order(1, over)))),
         ] {
             assert_eq!(
                 holding(of_reserve).standing(of_store, SALE, USER),
