@@ -3,7 +3,7 @@
 //! Runs on the caller's task. A start that fails leaves nothing running.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,8 +19,8 @@ use super::desk::{Desk, Sells};
 use super::door::{Door, Ticket};
 use super::explain::Explain;
 use super::funnel::Funnel;
-use super::listener::Port;
 use super::on_sale::Ties;
+use super::ports::{self, ListenError};
 use super::reserve::Reserve;
 use super::risk::RiskState;
 use super::sale_clock::SaleClock;
@@ -32,8 +32,8 @@ use super::tasks::Tasks;
 use super::tls::TlsError;
 use super::unpaid::UnpaidBook;
 use super::{
-    Core, Settings, cancels, catalogue, conduct, key_file, listener, lookups, reserve_task, risk, sessions,
-    slices, tls, worker_thread,
+    Core, Settings, cancels, catalogue, conduct, key_file, lookups, reserve_task, risk, sessions, slices,
+    tls, worker_thread,
 };
 use crate::admission::identity::Verifier;
 use crate::admission::limits::{KeyCounts, Limits};
@@ -45,15 +45,8 @@ use crate::store::{GatewayStore, Registration, ReservationStore, StoreError};
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The port is in use, or not ours to bind.
-    #[error("cannot listen on {listen}: {source}; stop what uses it, or set {key}")]
-    Listen {
-        /// The key that says where.
-        key: &'static str,
-        /// The address.
-        listen: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// TLS cannot be spoken.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -70,7 +63,7 @@ pub enum StartError {
 pub struct Gateway {
     core: Arc<Core>,
     process: ProcessNumber,
-    addrs: Addrs,
+    addrs: ports::Addrs,
     stock_state: watch::Receiver<StockState>,
     reserve_state: Option<watch::Receiver<StockState>>,
     tasks: Tasks,
@@ -85,7 +78,7 @@ impl Gateway {
         store: Arc<S>,
     ) -> Result<Self, StartError> {
         let tls = settings.tls.as_ref().map(tls::Acceptor::new).transpose()?;
-        let (addrs, listeners) = bind(&settings)?;
+        let (addrs, listeners) = ports::bind(&settings)?;
         let registration = register(store.as_ref()).await?;
         store.drive_loads().await?;
         let version = store.version().await?;
@@ -320,45 +313,8 @@ pub struct TlsStatus {
     pub handshakes: usize,
 }
 
-/// The listeners of a worker.
-type Listeners = Vec<(Port, StdListener)>;
-
-/// Where everybody connects.
-#[derive(Clone, Copy, Debug)]
-struct Addrs {
-    clients: SocketAddr,
-    balancers: Option<SocketAddr>,
-    tls_clients: Option<SocketAddr>,
-    tls_balancers: Option<SocketAddr>,
-}
-
-/// Binds the ports; where they are, and what each worker listens on.
-fn bind(settings: &Settings) -> Result<(Addrs, Vec<Listeners>), StartError> {
-    let workers = worker_thread::count(settings);
-    let mut listeners: Vec<Listeners> = (0..workers.max(1)).map(|_| Vec::new()).collect();
-    let mut bind = |listen: SocketAddr, key, port| {
-        let failed = |source| StartError::Listen { key, listen, source };
-        let bound = listener::bind(listen, workers).map_err(failed)?;
-        let addr = bound.first().map_or(Ok(listen), StdListener::local_addr).map_err(failed)?;
-        for (of_worker, listener) in listeners.iter_mut().zip(bound) {
-            of_worker.push((port, listener));
-        }
-        Ok::<_, StartError>(addr)
-    };
-    let mut bind_if =
-        |listen: Option<SocketAddr>, key, port| listen.map(|listen| bind(listen, key, port)).transpose();
-    let tls = settings.tls.as_ref();
-    let addrs = Addrs {
-        clients: bind_if(Some(settings.listen), "gateway.listen", Port::Clients)?.unwrap_or(settings.listen),
-        balancers: bind_if(settings.proxy_listen, "gateway.proxy_listen", Port::Balancers)?,
-        tls_clients: bind_if(tls.and_then(|tls| tls.listen), "tls.listen", Port::TlsClients)?,
-        tls_balancers: bind_if(tls.and_then(|tls| tls.proxy_listen), "tls.proxy_listen", Port::TlsBalancers)?,
-    };
-    Ok((addrs, listeners))
-}
-
 /// Those that follow files, and those that serve.
-fn start_threads(core: &Arc<Core>, listeners: Vec<Listeners>) -> io::Result<()> {
+fn start_threads(core: &Arc<Core>, listeners: Vec<ports::Listeners>) -> io::Result<()> {
     key_file::follow(core)?;
     tls::follow(core)?;
     worker_thread::start_all(core, listeners)

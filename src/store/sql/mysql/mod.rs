@@ -18,6 +18,7 @@ macro_rules! now_ms {
 
 mod archive;
 mod books;
+mod broken_promises;
 mod cancels;
 mod catalog;
 mod dead_letters;

@@ -13,7 +13,6 @@ use super::order_rows::{give_back, lock_generation};
 use super::order_states::{Step, insert_history, owe_mark};
 use super::orders::placed_mark;
 use super::statements::{Shapes, Writing, execute_among, write};
-use super::takeover;
 use crate::payment::Cause;
 use crate::protocol::{OrderNumber, OrderState, UserId};
 use crate::stock::calls::{Mark, ShardId};
@@ -111,12 +110,6 @@ impl MySqlInstallation {
         retried!(self.options.call_timeout; self.mark_done(&OUTBOX_DONE, ids))
     }
 
-    /// Ends a promise that could not be put back with an explicit FAILED row. Idempotent; never over an order that
-    /// was settled. Where the activity was taken over it is offered to the shards in this database first.
-    pub async fn fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, StoreError> {
-        retried!(self.options.call_timeout; self.try_fail(user, mark, reason))
-    }
-
     /// Closes an order that waits for its payment: one transaction for its state, its units and its ledger row.
     pub async fn close_order(&self, order: OrderNumber, reason: &str) -> Result<CloseOutcome, StoreError> {
         retried!(self.options.call_timeout; self.try_close(order, reason))
@@ -165,18 +158,6 @@ impl MySqlInstallation {
     async fn mark_done(&self, statement: &'static LazyLock<Shapes>, ids: &[u64]) -> Result<(), Failure> {
         let mut connection = self.pool.acquire().await?;
         Ok(execute_among(&mut connection, statement, ids).await?)
-    }
-
-    async fn try_fail(&self, user: UserId, mark: &Mark, reason: &str) -> Result<FailOutcome, Failure> {
-        let mut transaction = self.pool.begin().await?;
-        let now = lock_generation(&mut transaction).await?;
-        let outcome = if takeover::is_taken(&mut transaction, mark.sku.activity).await? {
-            takeover::late::offer(&mut transaction, self, (user, mark), reason, now).await?
-        } else {
-            fail_promise(&mut transaction, user, mark, reason, now.1).await?
-        };
-        transaction.commit().await?;
-        Ok(outcome)
     }
 
     async fn try_close(&self, order: OrderNumber, reason: &str) -> Result<CloseOutcome, Failure> {
