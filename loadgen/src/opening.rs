@@ -121,7 +121,7 @@ async fn open_untimed(
 ) -> Result<Opened, OpenError> {
     let stream = connect(door.addr, source).await?;
     let wire = match &door.tls {
-        None => Wire::Plain(stream),
+        None => Wire::Left(stream),
         Some(tls) => tls.connect(stream).await.map_err(|error| OpenError::Tls(error.to_string()))?,
     };
     let mut opened = Opened {

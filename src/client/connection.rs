@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::shared::{Inner, Shared, Told};
 use super::slots::{Open, Waiter};
-use super::wire::Wire;
+use super::tls::Wire;
 use super::{Answer, ClientError, EndReason, Push};
 use crate::protocol::frame::REPLY_BYTES_MAX;
 use crate::protocol::{Frame, Opcode, Reply, Request, UserId, decode, tlv};
@@ -196,6 +196,10 @@ impl Connection {
                     if count >= self.read_bytes {
                         self.read_bytes = self.read_bytes.saturating_mul(2).min(READ_BYTES_MAX);
                     }
+                }
+                // TLS that was closed without a word.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(EndReason::PeerClosed);
                 }
                 Poll::Ready(Err(error)) => return Err(EndReason::Io(error.kind())),
                 Poll::Pending => break,

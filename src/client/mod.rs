@@ -20,7 +20,6 @@ mod session;
 mod shared;
 mod slots;
 mod tls;
-mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -37,8 +36,7 @@ pub use pending::Pending;
 pub use purchase::{Exchange, Known, Outcome, Patience, Purchase};
 pub use reconnect::Client;
 pub use session::{Connected, Session, Welcome};
-pub use tls::{ClientTls, ClientTlsError};
-pub use wire::Wire;
+pub use tls::{ClientTls, ClientTlsError, Wire};
 
 use crate::protocol::{ClientVersion, Reply, Status, StatusClass, UserId};
 

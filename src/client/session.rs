@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::pending::Pending;
 use super::shared::Shared;
-use super::wire::Wire;
+use super::tls::Wire;
 use super::{Answer, ClientError, EndReason, Identity, OnBehalf, Push, ServerClock, Settings, connection};
 use crate::protocol::frame::{FRAME_BYTES_MAX_BEFORE_AUTH, HEADER_BYTES};
 use crate::protocol::{
@@ -275,7 +275,7 @@ async fn open_wire(addr: SocketAddr, settings: &Settings) -> Result<Wire, Client
     let opened = timeout(settings.connect_timeout, async {
         let stream = TcpStream::connect(addr).await.map_err(|error| connect_failed(addr, &error))?;
         stream.set_nodelay(true).map_err(|error| connect_failed(addr, &error))?;
-        let Some(tls) = &settings.tls else { return Ok(Wire::Plain(stream)) };
+        let Some(tls) = &settings.tls else { return Ok(Wire::Left(stream)) };
         let shaken = tls.connect(stream).await;
         shaken.map_err(|error| ClientError::Tls { addr, why: error.to_string() })
     });

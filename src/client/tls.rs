@@ -13,8 +13,12 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, version};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
-use super::wire::Wire;
+/// What a connection reads from and writes to: its socket, or TLS on it. In a box, since the state of a session takes a
+/// kilobyte and more.
+pub type Wire = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// What this side asks for by ALPN (protocol.md).
 const ALPN: &[u8] = b"rushgate/1";
@@ -84,7 +88,7 @@ impl ClientTls {
     pub async fn connect(&self, stream: TcpStream) -> io::Result<Wire> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let shaken = connector.connect(self.name.clone(), stream).await?;
-        Ok(Wire::Tls(Box::new(shaken)))
+        Ok(Wire::Right(Box::new(shaken)))
     }
 }
 

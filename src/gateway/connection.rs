@@ -6,6 +6,7 @@
 //! that ends takes nothing with it: what it has in the queue runs to its end.
 
 use std::cell::RefCell;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -178,6 +179,8 @@ impl Connection {
         // another read.
         match Pin::new(&mut self.wire).poll_read(cx, &mut read) {
             Poll::Pending => return Next::Wait,
+            // TLS that was closed without a word. Frames have lengths of their own, so nothing was cut off unseen.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             Poll::Ready(Err(_)) => return Next::End(Ending::Broken),
             Poll::Ready(Ok(())) => {}
         }

@@ -63,7 +63,7 @@ enum Stage {
 impl Life {
     pub(super) fn new(seat: Seat, stream: TcpStream, peer: Arc<Peer>) -> Self {
         let now_ms = seat.worker.core.clock.now().mono_ms();
-        Self::continued(seat, stream.into(), peer, now_ms, &[])
+        Self::continued(seat, Wire::Left(stream), peer, now_ms, &[])
     }
 
     /// For a connection that was accepted before now and of which bytes have been read already.

@@ -38,7 +38,7 @@ pub(super) async fn receive(seat: Seat, mut stream: TcpStream, balancer: IpAddr,
             let core = &worker.core;
             let id = core.next_connection_id();
             let peer = Peer::new(id, client, core.settings.outbound_bytes_max, Arc::clone(&worker.post));
-            tokio::spawn(Life::continued(seat, stream.into(), Arc::new(peer), accepted_ms, &read));
+            tokio::spawn(Life::continued(seat, tls::Wire::Left(stream), Arc::new(peer), accepted_ms, &read));
         }
         Err(ending) => worker.sheet.ending(ending),
     }

@@ -68,8 +68,8 @@ pub(super) struct Conn {
 impl Conn {
     pub(super) fn new(opened: Opened, depth: u16, is_open_loop: bool) -> io::Result<Self> {
         let (stream, session) = match opened.wire {
-            Wire::Plain(stream) => (stream, None),
-            Wire::Tls(tls) => {
+            Wire::Left(stream) => (stream, None),
+            Wire::Right(tls) => {
                 let (stream, mut session) = tls.into_inner();
                 // What is to be written is bounded by the places.
                 session.set_buffer_limit(None);

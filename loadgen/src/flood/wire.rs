@@ -85,7 +85,7 @@ pub(super) fn open_echo(
                 ))
             })?;
             opened.push(Opened {
-                wire: rushgate::client::Wire::Plain(stream),
+                wire: rushgate::client::Wire::Left(stream),
                 inbox: BytesMut::new(),
                 in_flight_max: u16::MAX,
                 keepalive: Duration::MAX,

@@ -39,7 +39,7 @@ pub(in crate::gateway) async fn receive(
             let core = &worker.core;
             let id = core.next_connection_id();
             let peer = Peer::new(id, client, core.settings.outbound_bytes_max, Arc::clone(&worker.post));
-            let wire = Wire::Tls(Box::new(stream));
+            let wire = Wire::Right(Box::new(stream));
             tokio::spawn(Life::continued(seat, wire, Arc::new(peer), accepted_ms, &[]));
         }
         Err(ending) => worker.sheet.ending(ending),

@@ -1,7 +1,8 @@
 //! What a connection reads from and writes to: its socket, or TLS on it.
 //!
 //! Runs in the connection's wakes. What a TLS connection has encrypted and the socket does not take waits in it: that is
-//! written by `poll_flush`, which a plain socket has nothing to do in.
+//! written by `poll_flush`, which a plain socket has nothing to do in. A TLS connection that is closed without the alert that
+//! says so ends with `UnexpectedEof`.
 
 use std::io;
 use std::pin::Pin;
@@ -11,6 +12,10 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+/// The socket, or TLS on it: in a box, since the state of a session takes a kilobyte and more.
+pub(in crate::gateway) type Wire = Either<TcpStream, Box<TlsStream<Rewound>>>;
 
 /// A socket of which something was read before: that is read first.
 #[derive(Debug)]
@@ -67,64 +72,5 @@ impl AsyncWrite for Rewound {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
-    }
-}
-
-/// See the module.
-#[derive(Debug)]
-pub(in crate::gateway) enum Wire {
-    Plain(TcpStream),
-    /// In a box: the state of a session takes a kilobyte and more.
-    Tls(Box<TlsStream<Rewound>>),
-}
-
-impl From<TcpStream> for Wire {
-    fn from(stream: TcpStream) -> Self {
-        Self::Plain(stream)
-    }
-}
-
-impl AsyncRead for Wire {
-    #[inline]
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, into),
-            Self::Tls(stream) => match Pin::new(stream).poll_read(cx, into) {
-                // Closed without the alert that says so. Frames have lengths of their own, so nothing was cut off unseen.
-                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    Poll::Ready(Ok(()))
-                }
-                read => read,
-            },
-        }
-    }
-}
-
-impl AsyncWrite for Wire {
-    #[inline]
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    #[inline]
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
     }
 }
