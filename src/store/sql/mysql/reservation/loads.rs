@@ -146,12 +146,22 @@ pub(super) async fn record(
     amounts: &[u32; SHARDS],
     now_ms: u64,
 ) -> Result<(), Failure> {
-    let applied: u64 = amounts.iter().map(|units| u64::from(*units)).sum();
+    let applied = amounts.iter().map(|units| u64::from(*units)).sum();
+    record_applied(connection, (load.ordinal, applied), amounts, now_ms).await
+}
+
+/// The same for so many units, some of which orders hold: those are in no shard's amount.
+pub(in crate::store::sql::mysql) async fn record_applied(
+    connection: &mut MySqlConnection,
+    (ordinal, applied): (u64, u64),
+    amounts: &[u32; SHARDS],
+    now_ms: u64,
+) -> Result<(), Failure> {
     sqlx::query("UPDATE sql_loads SET state = 2, applied = ?, amounts = ?, done_at_ms = ? WHERE ordinal = ?")
         .bind(applied)
         .bind(amounts.map(|units| units.to_string()).join(","))
         .bind(now_ms)
-        .bind(load.ordinal)
+        .bind(ordinal)
         .execute(connection)
         .await?;
     Ok(())

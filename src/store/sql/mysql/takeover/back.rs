@@ -14,7 +14,7 @@ use super::super::catalog::ActivityState;
 use super::super::failure::{Failure, retried};
 use super::super::leadership::Leadership;
 use super::super::operator_rows::{commit, insert_load, insert_shares};
-use super::super::reservation::loads::insert_own_load;
+use super::super::reservation::loads::{insert_own_load, record_applied};
 use super::super::reservation::rows::{self, Wanted};
 use super::orders::{self, DATABASE, REDIS};
 use super::records::{self, Kind as RecordKind};
@@ -146,14 +146,7 @@ async fn load(
     let units = |units: u64| u32::try_from(units).unwrap_or(u32::MAX);
     let ordinal = insert_own_load(connection, sku, Kind::Remove, units(of.total)).await?;
     let free = shares::split(units(of.opened), sku);
-    sqlx::query(
-        "UPDATE sql_loads SET state = 2, applied = amount, amounts = ?, done_at_ms = ? WHERE ordinal = ?",
-    )
-    .bind(free.map(|units| units.to_string()).join(","))
-    .bind(ground.now_ms)
-    .bind(ordinal)
-    .execute(&mut *connection)
-    .await?;
+    record_applied(connection, (ordinal, units(of.total).into()), &free, ground.now_ms).await?;
     let (ordinal, _) = insert_load(connection, sku, Kind::Add as u8, "back", units(of.total)).await?;
     let shares = free.into_iter().zip(held).zip(0_u8..);
     let shares: Vec<_> =

@@ -18,7 +18,7 @@ use super::super::leadership::Leadership;
 use super::super::operator_rows::{commit, insert_load};
 use super::super::orders::mark;
 use super::super::payments::{apply_parked, tell};
-use super::super::reservation::loads::insert_own_load;
+use super::super::reservation::loads::{insert_own_load, record_applied};
 use super::super::reservation::rows::{self, Wanted};
 use super::orders::{self, DATABASE, REDIS};
 use super::records::{self, Kind as RecordKind};
@@ -120,14 +120,7 @@ impl MySqlInstallation {
             let ordinal = insert_own_load(connection, key, Kind::Add, taken).await?;
             let load = Load { ordinal, sku: key, kind: Kind::Add, amount: opened };
             let amounts = apply(&mut batch, &load, &mut touched).map_err(Failure::Corrupt)?;
-            sqlx::query(
-                "UPDATE sql_loads SET state = 2, applied = amount, amounts = ?, done_at_ms = ? WHERE ordinal = ?",
-            )
-            .bind(amounts.map(|units| units.to_string()).join(","))
-            .bind(ground.now_ms)
-            .bind(ordinal)
-            .execute(&mut *connection)
-            .await?;
+            record_applied(connection, (ordinal, taken.into()), &amounts, ground.now_ms).await?;
         }
         batch.orders = kept;
         let all: Vec<SkuKey> = skus.keys().map(|sku| key(*sku)).collect();
