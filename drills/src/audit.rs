@@ -305,8 +305,9 @@ fn refused(evidence: &Evidence<'_>) -> Vec<String> {
         let holds = holders.get(user);
         let last_refusal = told.heard.iter().rposition(|heard| heard.is(Status::SoldOut));
         let is_told_after = |at: usize| told.heard.iter().skip(at).any(|heard| heard.order.is_some());
-        // One whose order may be lost buys as if he never had.
-        let counts = |order: Order| !evidence.promise.may_be_lost(told, order.number.0);
+        // One whose order may be lost buys as if he never had, one whose order has failed buys again.
+        let counts =
+            |order: Order| is_live(order.state as u8) && !evidence.promise.may_be_lost(told, order.number.0);
         let is_told_before =
             |at: usize| told.heard.iter().take(at).any(|heard| heard.order.is_some_and(counts));
         if let Some(at) = last_refusal
