@@ -15,6 +15,7 @@ use super::acceptor::Acceptor;
 use crate::gateway::Core;
 use crate::gateway::counters::{Event, Sheet};
 use crate::gateway::file_stamp::{LOOK_INTERVAL, Stamp};
+use crate::store::watched;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -36,8 +37,11 @@ pub(in crate::gateway) fn follow(core: &Arc<Core>) -> io::Result<()> {
         loop {
             thread::sleep(LOOK_INTERVAL);
             let Some(core) = Weak::upgrade(&core) else { return };
-            if let Some(acceptor) = &core.tls {
-                follower.look(acceptor, &sheet);
+            let Some(acceptor) = &core.tls else { return };
+            let look = || follower.look(acceptor, &sheet);
+            // At the next look all of it is read again.
+            if watched::caught_now("following the files of TLS", look).is_err() {
+                follower = Follower::default();
             }
         }
     };
