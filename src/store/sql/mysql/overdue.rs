@@ -37,7 +37,8 @@ static PUT_OFF: LazyLock<Shapes> = LazyLock::new(|| {
     Shapes::new(&head, "?", ")")
 });
 
-static LOCK_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
+/// Orders with who settled them, each locked.
+pub(super) static LOCK_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
     Shapes::new(
         "SELECT user, number, activity, sku, quantity, attempt, state, pay_by_ms, source FROM orders \
          WHERE number IN (",

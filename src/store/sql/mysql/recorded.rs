@@ -22,6 +22,7 @@ use super::failure::{Failure, retried};
 use super::order_rows::{deduct, lock_generation, undo};
 use super::order_states::{Step, advance, insert_history, owe_marks};
 use super::orders::{SourcedMarkRow, sourced_mark};
+use super::overdue::LOCK_ORDERS;
 use super::payments::{self, apply_parked};
 use super::releases::{Release, insert_ledger};
 use super::statements::{Reading, Shapes, Writing, execute_among, execute_among_with, read, write};
@@ -32,15 +33,6 @@ use crate::store::StoreError;
 
 static INSERT: LazyLock<Shapes> = LazyLock::new(|| {
     Shapes::new("INSERT INTO recorded (number, activity, sku, quantity) VALUES ", "(?,?,?,?)", "")
-});
-
-static LOCK_ORDERS: LazyLock<Shapes> = LazyLock::new(|| {
-    Shapes::new(
-        "SELECT user, number, activity, sku, quantity, attempt, state, pay_by_ms, source FROM orders \
-         WHERE number IN (",
-        "?",
-        ") FOR UPDATE",
-    )
 });
 
 static SETTLE: LazyLock<Shapes> = LazyLock::new(|| {

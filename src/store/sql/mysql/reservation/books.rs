@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use sqlx::MySqlConnection;
 
 use super::MySqlStore;
-use super::rows::{self, Wanted};
+use super::rows;
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::{Change, SHARDS, ShardId};
 use crate::store::StoreError;
@@ -50,9 +50,7 @@ impl MySqlStore {
         let mut batch = Batch::new(generation, now_ms, [0; SHARDS]);
         // Whoever changes any of it holds one of these.
         rows::lock_shards(&mut transaction, &ShardId::ALL, &mut batch).await?;
-        let keys: Vec<_> = ShardId::all().map(|shard| (shard, sku)).collect();
-        let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
-        rows::read(&mut transaction, &wanted, &mut batch).await?;
+        rows::read_everywhere(&mut transaction, [sku], &mut batch).await?;
         let books = read_books(&mut transaction, sku.activity).await?;
         let off = books.get(&sku.sku).map_or(0, ReserveBooks::off);
         if off == 0 {

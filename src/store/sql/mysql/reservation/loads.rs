@@ -9,7 +9,7 @@ use sqlx::MySqlConnection;
 use tokio::time::Instant;
 
 use super::MySqlStore;
-use super::rows::{self, Wanted};
+use super::rows;
 use crate::protocol::{SkuId, SkuKey};
 use crate::stock::calls::{Change, SHARDS, ShardId};
 use crate::store::StoreError;
@@ -104,10 +104,7 @@ impl MySqlStore {
         let mut batch = Batch::new(generation, now_ms, [0; SHARDS]);
         rows::lock_shards(&mut transaction, &ShardId::ALL, &mut batch).await?;
         let loads = read_pending(&mut transaction).await?;
-        let keys: Vec<_> =
-            loads.iter().flat_map(|load| ShardId::all().map(move |shard| (shard, load.sku))).collect();
-        let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
-        rows::read(&mut transaction, &wanted, &mut batch).await?;
+        rows::read_everywhere(&mut transaction, loads.iter().map(|load| load.sku), &mut batch).await?;
         let mut touched = Touched::default();
         for load in &loads {
             let amounts = apply(&mut batch, load, &mut touched).map_err(Failure::Corrupt)?;

@@ -10,7 +10,7 @@ use sqlx::MySqlConnection;
 
 use super::MySqlStore;
 use super::loads::{insert_own_load, record};
-use super::rows::{self, Wanted};
+use super::rows;
 use crate::protocol::{ActivityId, SkuId, SkuKey};
 use crate::stock::calls::{Change, SHARDS, ShardId};
 use crate::store::sql::batch::Batch;
@@ -55,9 +55,7 @@ impl MySqlStore {
         let (generation, now_ms) = lock_generation(&mut transaction).await?;
         let mut batch = Batch::new(generation, now_ms, [0; SHARDS]);
         rows::lock_shards(&mut transaction, &ShardId::ALL, &mut batch).await?;
-        let keys: Vec<_> = ShardId::all().map(|shard| (shard, sku)).collect();
-        let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
-        rows::read(&mut transaction, &wanted, &mut batch).await?;
+        rows::read_everywhere(&mut transaction, [sku], &mut batch).await?;
         let ordinal = insert_own_load(&mut transaction, sku, Kind::Remove, units).await?;
         let load = Load { ordinal, sku, kind: Kind::Remove, amount: units };
         let mut touched = Touched::default();

@@ -141,6 +141,18 @@ fn bind_sku<T>(query: Reading<T>, (shard, key): (ShardId, SkuKey)) -> Reading<T>
     query.bind(shard.number()).bind(key.activity.0).bind(key.sku.0)
 }
 
+/// What all shards have of these SKUs.
+pub(in super::super) async fn read_everywhere(
+    connection: &mut MySqlConnection,
+    skus: impl IntoIterator<Item = SkuKey>,
+    batch: &mut Batch,
+) -> Result<(), Failure> {
+    let everywhere = |sku| ShardId::all().map(move |shard| (shard, sku));
+    let keys: Vec<_> = skus.into_iter().flat_map(everywhere).collect();
+    let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
+    read(connection, &wanted, batch).await
+}
+
 pub(in super::super) async fn read(
     connection: &mut MySqlConnection,
     wanted: &Wanted,

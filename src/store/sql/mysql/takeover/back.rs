@@ -15,7 +15,7 @@ use super::super::failure::{Failure, retried};
 use super::super::leadership::Leadership;
 use super::super::operator_rows::{commit, insert_load, insert_shares};
 use super::super::reservation::loads::{insert_own_load, record_applied};
-use super::super::reservation::rows::{self, Wanted};
+use super::super::reservation::rows;
 use super::orders::{self, DATABASE, REDIS};
 use super::records::{self, Kind as RecordKind};
 use super::take::{PATIENCE, stock_of};
@@ -122,10 +122,7 @@ async fn take_all(
     let mut batch = Batch::new(ground.generation, ground.now_ms, [0; SHARDS]);
     rows::lock_shards(connection, &ShardId::ALL, &mut batch).await?;
     let key = |sku: SkuId| SkuKey { activity: ground.activity, sku };
-    let keys: Vec<_> =
-        skus.keys().flat_map(|sku| ShardId::all().map(move |shard| (shard, key(*sku)))).collect();
-    let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
-    rows::read(connection, &wanted, &mut batch).await?;
+    rows::read_everywhere(connection, skus.keys().map(|sku| key(*sku)), &mut batch).await?;
     let free = skus.keys().map(|sku| (*sku, late::free_of(&batch, key(*sku)))).collect();
     sqlx::query("UPDATE sql_stock SET free = 0 WHERE activity = ?")
         .bind(ground.activity.0)

@@ -13,7 +13,7 @@ use super::super::orders::by_number;
 use super::super::payments::{apply_parked, tell};
 use super::super::releases::{FailOutcome, Release, insert_failed_order};
 use super::super::reservation;
-use super::super::reservation::rows::{self, Wanted};
+use super::super::reservation::rows;
 use crate::protocol::{ActivityId, OrderState, SkuKey, UserId};
 use crate::stock::calls::{Change, Gen, Mark, SHARDS, ShardId};
 use crate::store::sql::batch::Batch;
@@ -39,9 +39,7 @@ pub(in super::super) async fn offer(
     }
     let mut batch = Batch::new(generation, now_ms, [0; SHARDS]);
     rows::lock_shards(connection, &ShardId::ALL, &mut batch).await?;
-    let keys: Vec<_> = ShardId::all().map(|shard| (shard, mark.sku)).collect();
-    let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
-    rows::read(connection, &wanted, &mut batch).await?;
+    rows::read_everywhere(connection, [mark.sku], &mut batch).await?;
     let (holds, last_attempt) = attempts(connection, user, mark).await?;
     let home = ShardId::of(user);
     if holds || !gather(&mut batch, home, mark.sku, u32::from(mark.quantity)) {

@@ -19,7 +19,7 @@ use super::super::operator_rows::{commit, insert_load};
 use super::super::orders::mark;
 use super::super::payments::{apply_parked, tell};
 use super::super::reservation::loads::{insert_own_load, record_applied};
-use super::super::reservation::rows::{self, Wanted};
+use super::super::reservation::rows;
 use super::orders::{self, DATABASE, REDIS};
 use super::records::{self, Kind as RecordKind};
 use super::{Ground, TakenSku, Takeover, TakeoverRefused, late, lock};
@@ -106,10 +106,7 @@ impl MySqlInstallation {
         let mut batch = Batch::new(ground.generation, ground.now_ms, [0; SHARDS]);
         rows::lock_shards(connection, &ShardId::ALL, &mut batch).await?;
         let key = |sku: SkuId| SkuKey { activity: ground.activity, sku };
-        let keys: Vec<_> =
-            skus.keys().flat_map(|sku| ShardId::all().map(move |shard| (shard, key(*sku)))).collect();
-        let wanted = Wanted { stock: keys.clone(), transfers: keys, ..Wanted::default() };
-        rows::read(connection, &wanted, &mut batch).await?;
+        rows::read_everywhere(connection, skus.keys().map(|sku| key(*sku)), &mut batch).await?;
         let mut touched = Touched::default();
         for (sku, of) in skus.iter_mut() {
             let key = key(*sku);
